@@ -56,9 +56,16 @@ keys! {
     KEY_DELAY_SOFTIRQ = (1 << 29) - 32;
     /// The delays of all work items, from queueing to execution.
     KEY_DELAY_WORK = (1 << 29) - 16;
+    /// The delays of all high-resolution timers, from the time when they are due.
+    KEY_DELAY_HRTIMER = (1 << 29) - 15;
+    /// The delays of all timers of the timer wheel, from the jiffy in which they are due.
+    KEY_DELAY_TIMER = (1 << 29) - 14;
     /// The runs of an IRQ line's thread: this number plus the thread's process
     /// number. The numbers of IRQ lines are lower.
     KEY_IRQ_THREAD = 1 << 29;
+    /// The delays of an IRQ line's thread, from the handler that wakes it: this number plus the thread's process number.
+    /// Process numbers are below 2^22.
+    KEY_DELAY_IRQ_THREAD = (1 << 29) + (1 << 28);
     /// Added to a context's key: the second of two consecutive empty spans at the entry of this context (calibration).
     KEY_SECOND = 1 << 30;
 }
@@ -83,8 +90,10 @@ pub enum ContextKey {
     Callback(ContextKind),
     /// The delays of a softirq, by number.
     DelayOfSoftirq(u32),
-    /// The delays of work items.
-    DelayOfWork,
+    /// The delays of all functions of a kind: work items, high-resolution timers, or timers of the timer wheel.
+    DelayOfFunctions(ContextKind),
+    /// The delays of the thread of an IRQ line, by the thread's process number.
+    DelayOfIrqThread(u32),
     /// An IRQ line, by number.
     Irq(u32),
     /// The thread of an IRQ line, by its process number.
@@ -111,9 +120,16 @@ impl ContextKey {
             KEY_DELAY_SOFTIRQ..KEY_DELAY_WORK => {
                 Some(ContextKey::DelayOfSoftirq(key - KEY_DELAY_SOFTIRQ))
             }
-            KEY_DELAY_WORK => Some(ContextKey::DelayOfWork),
+            KEY_DELAY_WORK => Some(ContextKey::DelayOfFunctions(ContextKind::Work)),
+            KEY_DELAY_HRTIMER => Some(ContextKey::DelayOfFunctions(ContextKind::Hrtimer)),
+            KEY_DELAY_TIMER => Some(ContextKey::DelayOfFunctions(ContextKind::Timer)),
             KEY_IRQ..KEY_DELAY_SOFTIRQ => Some(ContextKey::Irq(key - KEY_IRQ)),
-            KEY_IRQ_THREAD..KEY_SECOND => Some(ContextKey::IrqThread(key - KEY_IRQ_THREAD)),
+            KEY_IRQ_THREAD..KEY_DELAY_IRQ_THREAD => {
+                Some(ContextKey::IrqThread(key - KEY_IRQ_THREAD))
+            }
+            KEY_DELAY_IRQ_THREAD..KEY_SECOND => {
+                Some(ContextKey::DelayOfIrqThread(key - KEY_DELAY_IRQ_THREAD))
+            }
             _ => None,
         }
     }
@@ -163,8 +179,14 @@ mod tests {
         assert_eq!(ContextKey::of(KEY_DELAY_SOFTIRQ - 1), Some(ContextKey::Irq(last_irq)));
         let delay = ContextKey::of(KEY_DELAY_SOFTIRQ + last_softirq);
         assert_eq!(delay, Some(ContextKey::DelayOfSoftirq(last_softirq)));
-        assert_eq!(ContextKey::of(KEY_DELAY_WORK), Some(ContextKey::DelayOfWork));
+        let kinds = [ContextKind::Work, ContextKind::Hrtimer, ContextKind::Timer];
+        let delays = [KEY_DELAY_WORK, KEY_DELAY_HRTIMER, KEY_DELAY_TIMER].map(ContextKey::of);
+        assert_eq!(delays, kinds.map(|kind| Some(ContextKey::DelayOfFunctions(kind))));
         assert_eq!(ContextKey::of(KEY_IRQ_THREAD + 50), Some(ContextKey::IrqThread(50)));
+        let delay = ContextKey::of(KEY_DELAY_IRQ_THREAD + 50);
+        assert_eq!(delay, Some(ContextKey::DelayOfIrqThread(50)));
+        let last_thread = KEY_DELAY_IRQ_THREAD - 1 - KEY_IRQ_THREAD;
+        assert!(last_thread >= 1 << 22, "Linux numbers processes up to 2^22");
         assert_eq!(ContextKey::of(KEY_SECOND + KEY_IRQ), None);
     }
 

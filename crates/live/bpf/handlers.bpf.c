@@ -332,6 +332,8 @@ TRACEPOINT("sched_switch") int switched(u64 *ctx)
 
 #include "callbacks.h"
 #include "delays.h"
+#include "irq_thread_delays.h"
+#include "timer_delays.h"
 #include "senders.h"
 #include "causes.h"
 #include "calibration.h"

@@ -43,8 +43,12 @@ typedef __s32 s32;
 
 #define RELOCATED __attribute__((preserve_access_index))
 
+struct task_struct;
+
 struct irqaction { /* include/linux/interrupt.h */
 	const char *name;
+	struct task_struct *thread;
+	unsigned long thread_flags;
 } RELOCATED;
 
 struct net_device { /* include/linux/netdevice.h */
@@ -78,18 +82,26 @@ struct cfs_rq {
 
 struct sched_entity {
 	struct cfs_rq *cfs_rq;
+	unsigned char sched_delayed; /* from Linux 6.12 on */
 } RELOCATED;
 
 /* include/linux/sched.h */
 #define PF_WQ_WORKER 0x00000020
 #define PF_KTHREAD 0x00200000
 
+struct hrtimer_clock_base { /* include/linux/hrtimer_defs.h */
+	s64 offset;
+} RELOCATED;
+
 struct hrtimer { /* include/linux/hrtimer_types.h */
 	void *function;
+	s64 _softexpires;
+	struct hrtimer_clock_base *base;
 } RELOCATED;
 
 struct timer_list { /* include/linux/timer_types.h */
 	void *function;
+	unsigned long expires;
 } RELOCATED;
 
 struct work_struct { /* include/linux/workqueue_types.h */
@@ -147,6 +159,7 @@ struct sock { /* include/net/sock.h */
 
 struct task_struct {
 	unsigned int flags;
+	int on_rq;
 	int pid;
 	char comm[16];
 	struct css_set *cgroups;

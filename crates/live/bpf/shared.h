@@ -19,6 +19,7 @@ struct config {
 	__u32 victims; /* VICTIMS_BY_TASK or VICTIMS_BY_CGROUP: times are summed by victim and cause; 0: they are not */
 	__s32 cgroup_subsystem; /* the controller whose hierarchy of groups counts; negative: version 2 */
 	__u32 victim_cells_max; /* entries of the map `victim_cells`, without one for each context */
+	__u32 jiffy_ns; /* length of a jiffy */
 	__s32 percpu_offsets[PERCPU_OFFSETS]; /* see gate.h; negative: not known */
 };
 

@@ -537,7 +537,7 @@ fn sources_without_a_row_are_counted_as_lost() {
 /// A span without a histogram is lost as a whole, and counted as lost.
 #[test]
 fn spans_without_a_histogram_are_counted_as_lost() {
-    let known = KnownContexts { all: 90, nesting: 10 };
+    let known = KnownContexts { all: 90, nesting: 10, irq_threads: 0 };
     let contexts = [(CPU, known)].into();
     let layout = RowLayout::for_contexts(&contexts);
     let spec = LoadSpec {
@@ -602,7 +602,9 @@ fn of_objects_with_the_same_maps_one_counts() {
 #[test]
 fn the_memory_of_512_cpus_is_bounded_whatever_the_passes() {
     let layout = RowLayout::for_contexts(
-        &(0..512).map(|cpu| (cpu, KnownContexts { all: 50, nesting: 10 })).collect(),
+        &(0..512)
+            .map(|cpu| (cpu, KnownContexts { all: 50, nesting: 10, irq_threads: 0 }))
+            .collect(),
     );
     let load = |maps, events| {
         let config = Config { events, ..Config::default() };

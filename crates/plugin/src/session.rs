@@ -331,7 +331,10 @@ impl Session {
         for (tracked, counts) in self.tracker.cpus.iter_mut().zip(vcpu_counts) {
             tracked.stack.open_region(*counts);
         }
-        self.tracker.delays.open_region(self.cpus as usize);
+        let times = (0..self.cpus).zip(vcpu_counts);
+        let times = times.map(|(vcpu, counts)| self.clock.common_cycles_at(vcpu, counts));
+        let opened = times.max().unwrap_or(0);
+        self.tracker.delays.open_region(self.cpus as usize, opened);
         self.tracker.senders.open_region(self.regions.number(), self.cpus as usize);
         self.tracker.open_services();
         self.models.set_sampled_region(Some(self.regions.number()));
@@ -343,6 +346,9 @@ impl Session {
         self.write_region(vcpu_counts);
         self.regions.close();
         self.tracker.delays.close_region();
+        if self.tracker.delays.take_unknown_times() {
+            self.writer.notice_without_value(Notice::TimersUnknown, 0);
+        }
         self.tracker.senders.close_region();
         self.models.set_sampled_region(None);
         self.models.write_sampled(&mut self.writer);

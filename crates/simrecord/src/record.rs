@@ -18,7 +18,7 @@ pub const RECORDS_MAX: u64 = 1 << 22;
 /// First number of the header: "irqlabrc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"irqlabrc");
 /// Version of the format. It changes whenever the meaning of a record changes.
-pub const FORMAT_VERSION: u32 = 13;
+pub const FORMAT_VERSION: u32 = 14;
 /// Maximum number of spans whose counters are recorded. They take up to a third of [`RECORDS_MAX`].
 pub const SPAN_COUNTS_MAX: u32 = 1 << 18;
 /// Maximum number of [`ExecutedBlock`] records in a stream: a quarter of [`RECORDS_MAX`].
@@ -328,16 +328,19 @@ numbered! {
         EndAlone = 1,
         /// The begin alone: no end can be joined to it.
         BeginAlone = 2,
+        /// A request for a thread that is awake, so that it does not wait.
+        Awake = 3,
     }
 }
 
-/// A delay: the time from the raise or the queueing of work to its run.
+/// A delay: the time from the event that asks for work, or from the time when a timer is due, to the start of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delay {
     /// The CPU of the event that ends the delay, or that drops its begin.
     pub cpu: u32,
     pub region: u32,
-    /// What was delayed: [`attribution::KernelContext::code`]. Function 0 stands for all functions of a kind.
+    /// What was delayed: [`attribution::KernelContext::code`]. Function 0 stands for all functions of a kind, a kernel
+    /// thread for the thread of an IRQ line.
     pub code: u64,
     pub events: DelayEvents,
     /// When the delay ended, or its begin was dropped, in cycles on this CPU's time axis, like [`Span::start`].
@@ -987,6 +990,9 @@ numbered! {
         /// Devices made more writes between two blocks than the plugin keeps. Caches keep the lines of the lost writes.
         /// The value is the number of lost writes.
         DeviceWritesLost = 13,
+        /// The guest's memory does not tell the time of its clock, or its clock source is not the time-stamp counter:
+        /// timers without a known delay ran.
+        TimersUnknown = 14,
     }
 }
 
@@ -1024,6 +1030,10 @@ impl fmt::Display for Notice {
             Notice::NoEntries => {
                 "this QEMU does not show descriptor tables: what a processor itself reads and \
                  writes when it enters a handler does not reach the caches"
+            }
+            Notice::TimersUnknown => {
+                "delays of some timers are not known: the kernel's clock source is not the time-stamp counter, or its clock \
+                 cannot be read"
             }
             Notice::DeviceWritesLost => {
                 "devices wrote to more places between two blocks than irqlab follows: caches keep \

@@ -134,8 +134,8 @@ pub struct HandlersArgs {
     /// the vector or softirq around it then excludes it. On live it costs a pair of probes for each call
     #[arg(long)]
     callbacks: bool,
-    /// Also measure delays: from the raise of a softirq to its run, and from the queueing of a work item to its
-    /// execution. On live it costs a probe at each of these events
+    /// Also measure delays until softirqs, work items, threads of interrupts and timers run: from the raise, the
+    /// queueing, the interrupt, and the time when a timer is due. On live it costs a probe at each of these events
     #[arg(long)]
     delays: bool,
     /// Also measure who sends function calls and interrupts to other CPUs, from where in the kernel, and what the

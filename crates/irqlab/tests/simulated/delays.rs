@@ -66,3 +66,85 @@ fn each_run_of_a_softirq_has_a_delay_and_nothing_else_changes() {
     let work = delays.iter().filter(is_sum).find(|row| row["kind"] == "work").expect("work items");
     assert!(number(work, "count") > 0 && number(work, "unjoined_end_count") <= 5, "{work:?}");
 }
+
+/// Checks the delays of the disk's interrupt thread. `csv`: the tables `handlers` and `delays` of a window with one disk
+/// request at a time, so the thread sleeps when the interrupt of the next request comes.
+fn check_delays_of_thread(csv: &str) {
+    let is_sum = |row: &&BTreeMap<String, String>| row["cpu"] == "all";
+    let handlers = rows_with(csv, "self_mean_ns");
+    let is_disk = |row: &&BTreeMap<String, String>| {
+        row["kind"] == "irq" && row["name"].starts_with("virtio0-req")
+    };
+    let interrupts = handlers.iter().filter(is_sum).find(is_disk).expect("the disk's interrupt");
+    let interrupts = number(interrupts, "count");
+    let delays = rows_with(csv, "delay_mean_ns");
+    let is_thread = |row: &&BTreeMap<String, String>| {
+        row["kind"] == "irq_thread" && row["number"] != "0" && row["name"].starts_with("virtio0")
+    };
+    let mut threads = delays.iter().filter(is_sum).filter(is_thread);
+    let thread = threads
+        .max_by_key(|row| number(row, "count"))
+        .unwrap_or_else(|| panic!("no delays of a thread: {csv}"));
+    let (joined, awake) = (number(thread, "count"), number(thread, "awake_count"));
+    assert!(joined > 50, "{thread:?}");
+    let requests = joined + awake + number(thread, "unjoined_begin_count");
+    // At each edge of the window, one of the two events may be outside.
+    assert!(requests.abs_diff(interrupts) <= 2, "{interrupts} interrupts, {thread:?}");
+    assert!(awake * 10 <= interrupts, "{thread:?}");
+    assert!(number(thread, "unjoined_end_count") <= 2, "{thread:?}");
+    let (half, longest) = (number(thread, "delay_p50_ns"), number(thread, "delay_max_ns"));
+    assert!(0 < half && half <= longest, "{thread:?}");
+}
+
+/// Checks the delays of timers: the tick is a high-resolution timer. `csv`: as for [`check_delays_of_thread`].
+fn check_delays_of_timers(csv: &str) {
+    let delays = rows_with(csv, "delay_mean_ns");
+    let sum_of =
+        |kind: &str| delays.iter().find(|row| row["cpu"] == "all" && row["kind"] == kind).cloned();
+    let hrtimer = sum_of("hrtimer").unwrap_or_else(|| panic!("no high-resolution timers: {csv}"));
+    assert!(number(&hrtimer, "count") > 10, "{hrtimer:?}");
+    assert!(number(&hrtimer, "unjoined_end_count") <= 5, "{hrtimer:?}");
+    // An interrupt brings the time, so no timer runs at the instant at which it is due.
+    assert!(number(&hrtimer, "delay_p50_ns") > 0, "{hrtimer:?}");
+    // A timer of the wheel runs in a later jiffy than the one in which it is due.
+    if let Some(timer) = sum_of("timer").filter(|row| number(row, "count") > 0) {
+        assert!(number(&timer, "delay_p50_ns") >= 900_000, "{timer:?}");
+        assert!(timer["awake_count"].is_empty(), "{timer:?}");
+    }
+}
+
+/// Without probes, on sim.
+#[test]
+fn the_simulator_measures_how_long_threads_and_timers_wait() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let line = "handlers --on sim -q --delays --load idle --rate high --stimulus disk -d 100ms --append threadirqs \
+                --disk virtio-blk,latency=100us --out run --format csv --table handlers";
+    let handlers = workspace.run(&line.split_whitespace().collect::<Vec<_>>());
+    handlers.assert_code(0);
+    let delays = workspace.run(&["show", "run", "--format", "csv", "--table", "delays"]);
+    delays.assert_code(0);
+    let csv = format!("{}\n{}", handlers.out, delays.out);
+    check_delays_of_thread(&csv);
+    check_delays_of_timers(&csv);
+}
+
+/// The probes in a guest whose kernel threads all interrupts.
+#[test]
+fn the_live_bench_measures_how_long_a_thread_waits_for_its_interrupt() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let machine = ["sim", "boot", "-q", "--append", "threadirqs", "--with-irqlab"];
+    let disk = ["--disk", "virtio-blk,latency=100us", "--"];
+    let inside = "irqlab handlers -q --delays --load idle --rate high --stimulus disk --disk-file /dev/vda -d 100ms \
+                  --out /tmp/run --format csv --table handlers && \
+                  irqlab show /tmp/run --format csv --table delays";
+    let ended = workspace.run(&[&machine[..], &disk[..], &[inside]].concat());
+    ended.assert_code(0);
+    check_delays_of_thread(&ended.out);
+    check_delays_of_timers(&ended.out);
+}

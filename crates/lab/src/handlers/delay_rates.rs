@@ -8,7 +8,7 @@ use super::delays::{DelayMethod, DelayStats};
 use super::rates::{Interval, Total};
 use super::sample::{Timing, WindowSample};
 
-/// The delays of a softirq, or of all work items together, that ended in an interval. The times are `None` if none ended.
+/// The delays of a softirq or thread, or of all work items or timers together, that ended in an interval. The times are `None` if none ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DelayRates {
     /// `None`: all CPUs together.
@@ -118,6 +118,7 @@ mod tests {
                 delays,
                 unjoined_end_count,
                 unjoined_begin_count: 0,
+                awake_count: None,
             }
         };
         let window = |cpu| CpuWindow { cpu, start_ns: Some(0), length_ns, ..CpuWindow::default() };

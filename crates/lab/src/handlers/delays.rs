@@ -3,19 +3,8 @@
 use attribution::Context;
 use stats::Distribution;
 
-use crate::experiment::Absence;
-
 /// The name of the table.
 pub const DELAYS: &str = "delays";
-
-/// Delays that no bench measures, each with the reason: what the table lacks.
-#[must_use]
-pub fn unmeasured_delays() -> Vec<Absence> {
-    let reason = "irqlab measures delays of softirqs and work items only";
-    ["delays of timers and high-resolution timers", "delays of threads of device IRQs"]
-        .map(|delays| Absence::new(DELAYS, delays, reason))
-        .to_vec()
-}
 
 /// How a delay is measured, in words for the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +21,7 @@ pub struct DelayMethod {
 #[derive(Clone, Debug, PartialEq)]
 pub struct DelayStats {
     pub cpu: u32,
-    /// The delayed softirq. For functions: their kind, number 0, and a name that stands for all functions.
+    /// The delayed softirq or thread. For functions: their kind, number 0, and a name that stands for all functions.
     pub context: Context,
     pub method: DelayMethod,
     /// The delays in ns, by the time at which they ended.
@@ -42,4 +31,7 @@ pub struct DelayStats {
     /// Events that would begin a delay, without an end that can be joined to them. A begin that still waits when the
     /// window closes does not count.
     pub unjoined_begin_count: u64,
+    /// Requests that found the thread awake: it ran or was ready to run, so it did not wait for them. `None` for work
+    /// other than threads.
+    pub awake_count: Option<u64>,
 }

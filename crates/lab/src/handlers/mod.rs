@@ -23,7 +23,7 @@ mod tables;
 
 pub use bench::{HandlersBench, Pass, ProbeOverhead};
 pub use condition::{Condition, Load, Rate, Stimulus};
-pub use delays::{DELAYS, DelayMethod, DelayStats, unmeasured_delays};
+pub use delays::{DELAYS, DelayMethod, DelayStats};
 pub use experiment::Plan;
 pub use rates::{ContextRates, Rates, SelfTimes};
 pub use sample::{

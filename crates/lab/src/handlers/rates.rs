@@ -22,7 +22,7 @@ pub struct Rates {
     /// Each context on all CPUs together and then on each CPU, in the order of tables. A context that did not occur in
     /// the interval has a count of 0.
     pub contexts: Vec<ContextRates>,
-    /// The delays of softirqs and work items; `None` if they are not measured.
+    /// The delays of softirqs, work items, threads and timers; `None` if they are not measured.
     pub delays: Option<Vec<DelayRates>>,
     /// Events lost in the interval: the kernel dropped them, or they had no room in a map.
     pub lost_count: u64,

@@ -37,6 +37,8 @@ shared_constants! {
 
     /// Largest number of work items that wait at the same time, in the measurement of their delays.
     WORK_ITEMS_MAX: usize = 16_384;
+    /// Largest number of threads of IRQ lines whose delays are measured.
+    IRQ_THREADS_MAX: usize = 4_096;
 
     /// Largest number of senders with a row of their own. Further senders share a row for each kind of event.
     SENDER_ROWS_MAX: usize = 4_096;

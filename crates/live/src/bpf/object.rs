@@ -31,7 +31,8 @@ use super::layout::{
 };
 use super::memory::KernelMemory;
 use super::programs::{
-    CPU_LEAVES, WORK_QUEUE_PROGRAM, WORK_RESUME_PROGRAM, follower, is_of_senders,
+    CPU_LEAVES, THREAD_REQUEST_PROGRAM, WORK_QUEUE_PROGRAM, WORK_RESUME_PROGRAM, follower,
+    is_of_senders,
 };
 use super::rows::RowLayout;
 use super::trace::{TraceLayout, TracedCpu};
@@ -811,6 +812,7 @@ fn configure(
             "victim_cells" => config.victim_cells_max + victim_contexts().count() as u32,
             "sent_reschedules" | "unseen_calls" | "span_causes" if config.victims == 0 => 1,
             "queued_work" if !programs.contains(&WORK_QUEUE_PROGRAM) => 1,
+            "sleeping_threads" if !programs.contains(&THREAD_REQUEST_PROGRAM) => 1,
             _ if name.ends_with(".rodata.config") => {
                 map.set_initial_value(config.as_bytes())
                     .map_err(|error| failure("setting the programs' constants", &error))?;

@@ -41,6 +41,14 @@ const SWITCH_PROGRAM: &str = "switched";
 const SOFTIRQ_DELAYS: &str = "delays of softirqs";
 /// The program that notes when a work item is queued.
 pub const WORK_QUEUE_PROGRAM: &str = "work_queued";
+/// The program that measures the delays of high-resolution timers.
+const HRTIMER_PROGRAM: &str = "hrtimer_delay_ends";
+/// The program that measures the delays of timers of the timer wheel.
+const TIMER_PROGRAM: &str = "timer_delay_ends";
+/// The delays that only a machine with threads of IRQ lines has.
+const IRQ_THREAD_DELAYS: &str = "delays of threads of device IRQs";
+/// The program that notes when a handler requests its thread.
+pub const THREAD_REQUEST_PROGRAM: &str = "thread_requested";
 
 /// The program at task switches that ends a part of a work item's span.
 const WORK_SUSPEND_PROGRAM: &str = "work_suspended";
@@ -208,6 +216,22 @@ fn delay_contexts() -> Vec<ContextPrograms> {
             ("workqueue_execute_start", "work_delay_ends"),
             ("workqueue_queue_work", WORK_QUEUE_PROGRAM),
         ),
+        ContextPrograms {
+            context: IRQ_THREAD_DELAYS.to_owned(),
+            programs: [
+                ("sched_switch", "thread_delay_ends"),
+                ("sched_switch", "thread_sleeps"),
+                ("irq_handler_exit", THREAD_REQUEST_PROGRAM),
+            ]
+            .map(|(point, name)| (point.to_owned(), name.to_owned()))
+            .to_vec(),
+        },
+        ContextPrograms::single(
+            "delays of high-resolution timers",
+            "hrtimer_expire_entry",
+            HRTIMER_PROGRAM,
+        ),
+        ContextPrograms::single("delays of timers", "timer_expire_entry", TIMER_PROGRAM),
     ]
 }
 
@@ -220,14 +244,26 @@ pub fn is_of_delays(program: &str) -> bool {
 
 /// Like [`choose`], for delays. `offsets`: [`percpu_offsets`](super::kernel_counters::percpu_offsets).
 #[must_use]
-pub fn choose_delays(flavour: Flavour, offsets: &[i32; PERCPU_OFFSETS]) -> Chosen {
+pub fn choose_delays(
+    flavour: Flavour,
+    offsets: &[i32; PERCPU_OFFSETS],
+    has_irq_threads: bool,
+) -> Chosen {
     let has_softirq_state =
         [OFFSET_RUNQUEUES, OFFSET_KSTAT, OFFSET_PENDING].iter().all(|index| offsets[*index] >= 0);
-    choose_where_known(&delay_contexts(), flavour, |context| {
-        (context == SOFTIRQ_DELAYS && !has_softirq_state).then_some(
+    let contexts = delay_contexts();
+    choose_where_known(&contexts, flavour, |context| match context {
+        SOFTIRQ_DELAYS if !has_softirq_state => Some(
             "this kernel's type information does not locate its count of softirqs and its mask of \
-             pending softirqs",
-        )
+             pending softirqs"
+                .to_owned(),
+        ),
+        IRQ_THREAD_DELAYS => why_no_switches(flavour, has_irq_threads).map(str::to_owned),
+        _ => {
+            let found = contexts.iter().find(|delays| delays.context == context)?;
+            let mut programs = found.programs.iter().map(|(_, program)| program);
+            programs.find_map(|program| missing_field(program))
+        }
     })
 }
 
@@ -288,21 +324,29 @@ fn cause_contexts() -> Vec<ContextPrograms> {
     ]
 }
 
-/// The fields by which a program finds a group, as structure and name (bpf/causes.h).
-const GROUP_FIELDS: [(&str, &str, &str); 4] = [
+/// The fields that a program reads and that a kernel may lack: the program, the structure and the field's name.
+const FIELDS: [(&str, &str, &str); 11] = [
     (REQUEST_PROGRAM, "bio", "bi_blkg"),
     (REQUEST_PROGRAM, "blkcg_gq", "blkcg"),
     (SOCKET_PROGRAM, "sock", "sk_cgrp_data"),
     (SOCKET_PROGRAM, "sock_cgroup_data", "cgroup"),
+    (THREAD_REQUEST_PROGRAM, "irqaction", "thread"),
+    (THREAD_REQUEST_PROGRAM, "irqaction", "thread_flags"),
+    (THREAD_REQUEST_PROGRAM, "task_struct", "on_rq"),
+    (HRTIMER_PROGRAM, "hrtimer", "_softexpires"),
+    (HRTIMER_PROGRAM, "hrtimer", "base"),
+    (HRTIMER_PROGRAM, "hrtimer_clock_base", "offset"),
+    (TIMER_PROGRAM, "timer_list", "expires"),
 ];
 
-/// The first field of [`GROUP_FIELDS`] that the kernel's type information lacks for this program. `None` if it has all, and
+/// Why a program cannot run: the first of its [`FIELDS`] that the kernel's type information lacks. `None` if it has all, and
 /// without type information.
-fn missing_group_field(program: &str) -> Option<(&'static str, &'static str)> {
+fn missing_field(program: &str) -> Option<String> {
     let btf = Btf::from_vmlinux().ok()?;
-    let fields = GROUP_FIELDS.iter().filter(|(user, ..)| *user == program);
-    let mut fields = fields.map(|(_, structure, field)| (*structure, *field));
-    fields.find(|(structure, field)| !has_member(&btf, structure, field))
+    let mut fields = FIELDS.iter().filter(|(user, ..)| *user == program);
+    let (_, structure, field) =
+        fields.find(|(_, structure, field)| !has_member(&btf, structure, field))?;
+    Some(format!("this kernel's structure {structure} has no field {field}"))
 }
 
 /// Whether a program finds causes of interrupts. Only the timing pass has these programs.
@@ -323,10 +367,7 @@ pub fn choose_causes(
         let contexts = cause_contexts();
         let found = contexts.iter().find(|cause| cause.context == context)?;
         let (_, program) = found.programs.first()?;
-        why_unknown(program).map(str::to_owned).or_else(|| {
-            let (structure, field) = missing_group_field(program)?;
-            Some(format!("this kernel's structure {structure} has no field {field}"))
-        })
+        why_unknown(program).map(str::to_owned).or_else(|| missing_field(program))
     })
 }
 
@@ -422,13 +463,17 @@ mod tests {
     #[test]
     fn delays_are_absent_without_type_information_or_the_kernels_own_state() {
         let known = [8; PERCPU_OFFSETS];
-        let raw = choose_delays(Flavour::Raw, &known);
-        assert_eq!((raw.programs.len(), raw.absent.len()), (0, 2));
+        let raw = choose_delays(Flavour::Raw, &known, true);
+        assert_eq!((raw.programs.len(), raw.absent.len()), (0, 5));
         let mut offsets = known;
         offsets[OFFSET_PENDING] = -1;
-        let chosen = choose_delays(Flavour::Btf, &offsets);
+        let chosen = choose_delays(Flavour::Btf, &offsets, false);
         assert!(chosen.absent.iter().any(|(context, _)| context == "delays of softirqs"));
         assert!(!chosen.programs.iter().any(|program| program == "softirq_raised"));
+        let reason = chosen.absent.iter().find(|(context, _)| context == IRQ_THREAD_DELAYS);
+        assert!(
+            reason.is_some_and(|(_, reason)| reason == "no IRQ line of this machine has a thread")
+        );
         assert!(is_of_delays("softirq_delay_ends") && !is_of_delays("softirq_in"));
     }
 

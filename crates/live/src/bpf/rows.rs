@@ -28,15 +28,18 @@ pub struct KnownContexts {
     pub all: u32,
     /// Contexts whose spans can have other spans inside: softirqs, and threads of IRQ lines.
     pub nesting: u32,
+    /// Threads of IRQ lines. `all` and `nesting` include them.
+    pub irq_threads: u32,
 }
 
-/// Rows of a CPU for delays: of each softirq, and of work items.
-const ROWS_OF_DELAYS: u32 = 11;
+/// Rows of a CPU for delays: of each softirq, of work items, and of both kinds of timers. Each thread of an IRQ line has one,
+/// too.
+const ROWS_OF_DELAYS: u32 = 13;
 
 impl KnownContexts {
     /// Adds rows for delays.
     pub fn add_delays(&mut self) {
-        self.all = self.all.saturating_add(ROWS_OF_DELAYS);
+        self.all = self.all.saturating_add(ROWS_OF_DELAYS).saturating_add(self.irq_threads);
     }
 
     /// Adds rows for functions, whose number is not known in advance. An interrupt may be nested in any of them.
@@ -124,7 +127,7 @@ mod tests {
     }
 
     fn known(all: u32) -> KnownContexts {
-        KnownContexts { all, nesting: 10 }
+        KnownContexts { all, nesting: 10, irq_threads: 0 }
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod interrupt_line;
 mod kernel_counts;
 mod route;
 mod stimulus;
-mod tick;
+pub(crate) mod tick;
 mod trace;
 mod watcher;
 

@@ -17,7 +17,7 @@ use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::handlers::{
     Condition, DELAYS, HandlersBench, Party, Pass, ProbeOverhead, SENDERS, SenderMethod, VICTIMS,
-    WindowSample, unmeasured_delays, unmeasured_of_senders,
+    WindowSample, unmeasured_of_senders,
 };
 use lab::keys;
 use lab::timeline;
@@ -26,7 +26,8 @@ use serde_json::{Map, json};
 use super::agreement::{
     Bracket, CpuCounts, Files, compare, gate_agrees_with_files, nested_threaded_lines,
 };
-use super::convert::{actions_of, context_stats, delays_of, sample_of_counter, window_of};
+use super::convert::{actions_of, context_stats, sample_of_counter, window_of};
+use super::delays::delays_of;
 use super::known_contexts::known_contexts;
 use super::passes::{LoadedPass, has_probe};
 use super::senders::{RunOverhead, SenderFunctions, probe_runs, senders_of};
@@ -45,6 +46,7 @@ use crate::bpf::programs::{
 use crate::bpf::trace::TracedCpu;
 use crate::bpf::{CountedRow, Flavour, KnownContexts, Maps, RowLayout, TraceLayout};
 use crate::clock::FrequencyMeasurement;
+use crate::footprint::tick::tick_ns;
 use crate::host::cpu_facts;
 use crate::host::{
     CoreType, EventAbsence, KernelFunctions, OTHER_FUNCTIONS, Root, core_types, format_cpu_list,
@@ -236,8 +238,8 @@ impl LiveBench {
         }
         let mut absent_delays = Vec::new();
         if self.settings.delays {
-            self.absent.extend(unmeasured_delays());
-            absent_delays = chosen.add_delays(choose_delays(self.flavour, &percpu_offsets()));
+            let delays = choose_delays(self.flavour, &percpu_offsets(), may_have_threads);
+            absent_delays = chosen.add_delays(delays);
         }
         let mut absent_senders = Vec::new();
         let victims = ChosenVictims::choose(&self.settings, self.flavour, &self.root);
@@ -428,12 +430,22 @@ impl LiveBench {
                     | ContextKey::Callback(ContextKind::Rcu)
             )
         );
+        let is_delay_of_timers = matches!(
+            ContextKey::of(row.key),
+            Some(ContextKey::DelayOfFunctions(ContextKind::Hrtimer | ContextKind::Timer))
+        );
         let is_delay = matches!(
             ContextKey::of(row.key),
-            Some(ContextKey::DelayOfSoftirq(_) | ContextKey::DelayOfWork)
+            Some(
+                ContextKey::DelayOfSoftirq(_)
+                    | ContextKey::DelayOfFunctions(_)
+                    | ContextKey::DelayOfIrqThread(_)
+            )
         );
         if has_single_probe {
             row.count * warm.total_ns / 2
+        } else if is_delay_of_timers {
+            (row.count + row.special) * warm.total_ns / 2
         } else if is_delay {
             // A program at each end, of half the overhead of a pair. Further raises are not counted.
             (row.count + row.special) * warm.total_ns
@@ -672,6 +684,9 @@ impl Bench for LiveBench {
         settings.insert("offline_cpus_seen_by".into(), json!(hotplug));
         settings.insert("clock".into(), json!("CLOCK_MONOTONIC (bpf_ktime_get_ns)"));
         settings.insert("cycles".into(), json!("ns times the TSC frequency measured in this run"));
+        if self.settings.delays {
+            settings.insert("jiffy_ns".into(), json!(tick_ns()));
+        }
         settings.insert("histogram_error_max_ratio".into(), json!(1.0 / 16.0));
         settings.insert("tsc_hz".into(), json!(self.tsc_hz().and_then(|hz| hz.as_ref().ok())));
         let mut observer = Map::new();

@@ -4,9 +4,7 @@
 use attribution::context::{SOFTIRQS, VECTORS};
 use attribution::key::ContextKey;
 use attribution::{Context, ContextKind};
-use lab::handlers::{
-    Agreement, ContextStats, CpuWindow, DelayMethod, DelayStats, EventSums, Timing,
-};
+use lab::handlers::{Agreement, ContextStats, CpuWindow, EventSums, Timing};
 use stats::{Batch, Batches, Distribution, LogLinear, Peak, SectionCounts, Sections};
 
 use crate::bpf::CountedRow;
@@ -26,7 +24,10 @@ pub fn context_of(
 ) -> Option<(Context, Timing)> {
     let context = |kind, number: u32, name: &str| Context { kind, number, name: name.to_owned() };
     match ContextKey::of(row.key)? {
-        ContextKey::Bench | ContextKey::DelayOfSoftirq(_) | ContextKey::DelayOfWork => None,
+        ContextKey::Bench
+        | ContextKey::DelayOfSoftirq(_)
+        | ContextKey::DelayOfFunctions(_)
+        | ContextKey::DelayOfIrqThread(_) => None,
         ContextKey::Nmi => Some((context(ContextKind::Nmi, 2, "nmi_handler"), Timing::Kernel)),
         ContextKey::FaultUser => {
             Some((context(ContextKind::Exception, 14, "page_fault_user"), Timing::CountOnly))
@@ -46,11 +47,7 @@ pub fn context_of(
             let name = read_name(row).unwrap_or_else(|| actions_of(root, irq));
             Some((context(ContextKind::HardIrq, irq, &name), Timing::Probes))
         }
-        ContextKey::IrqThread(_) => {
-            let comm = read_name(row)?;
-            let (irq, name) = irq_of_thread(&comm)?;
-            Some((context(ContextKind::IrqThread, irq, name), Timing::Probes))
-        }
+        ContextKey::IrqThread(_) => Some((thread_of(row)?, Timing::Probes)),
         ContextKey::Softirq(number) => {
             let name = SOFTIRQS.get(number as usize)?;
             Some((context(ContextKind::Softirq, number, name), Timing::Probes))
@@ -60,6 +57,13 @@ pub fn context_of(
             Some((context(ContextKind::Vector, number, name), Timing::Probes))
         }
     }
+}
+
+/// The thread of an IRQ line, by the name that the BPF program stored.
+pub(super) fn thread_of(row: &Row) -> Option<Context> {
+    let comm = read_name(row)?;
+    let (number, name) = irq_of_thread(&comm)?;
+    Some(Context { kind: ContextKind::IrqThread, number, name: name.to_owned() })
 }
 
 /// The name that the BPF program stored; `None` if it stored none.
@@ -90,7 +94,7 @@ pub(crate) fn histogram(alone: &[u64], nested: Option<&[u64; HISTOGRAM_SLOTS]>) 
 
 /// The self times of a row. In a pass with events they have no histogram and no batches: the row's memory has the
 /// batches of the events instead.
-fn self_times(row: &CountedRow, window_ns: u64, has_events: bool) -> Distribution {
+pub(super) fn self_times(row: &CountedRow, window_ns: u64, has_events: bool) -> Distribution {
     let sums = Distribution {
         count: row.count,
         sum: row.sum,
@@ -197,44 +201,6 @@ pub fn context_stats(
                 Batches::default()
             },
         },
-    })
-}
-
-/// The events of a softirq's delay.
-const SOFTIRQ_DELAY: DelayMethod = DelayMethod {
-    begins: "tracepoint softirq_raise, if the softirq's bit in the CPU's mask of pending softirqs was clear",
-    ends: "tracepoint softirq_entry on that CPU",
-    not_seen: "softirqs raised before the window opened, or where the kernel calls no BPF program",
-};
-/// The events of a work item's delay.
-const WORK_DELAY: DelayMethod = DelayMethod {
-    begins: "tracepoint workqueue_queue_work on a measured CPU; for delayed work, when its timer has expired",
-    ends: "tracepoint workqueue_execute_start",
-    not_seen: "work items queued before the window opened, on a CPU that is not measured, or where the kernel calls no \
-               BPF program",
-};
-
-/// The delays of a row; `None` for all other rows.
-#[must_use]
-pub fn delays_of(row: &CountedRow, window: &CpuWindow) -> Option<DelayStats> {
-    let (context, method) = match ContextKey::of(row.key)? {
-        ContextKey::DelayOfSoftirq(number) => {
-            let name = (*SOFTIRQS.get(number as usize)?).to_owned();
-            (Context { kind: ContextKind::Softirq, number, name }, SOFTIRQ_DELAY)
-        }
-        ContextKey::DelayOfWork => {
-            let name = "(all)".to_owned();
-            (Context { kind: ContextKind::Work, number: 0, name }, WORK_DELAY)
-        }
-        _ => return None,
-    };
-    Some(DelayStats {
-        cpu: row.cpu,
-        context,
-        method,
-        delays: self_times(row, window.length_ns, false),
-        unjoined_end_count: row.special,
-        unjoined_begin_count: row.abandoned,
     })
 }
 

@@ -69,7 +69,7 @@ fn contexts_of_lines(
         // A line may have a NAPI instance. Calibration needs two rows for each context.
         let window = vectors + softirqs + OTHERS + actions + lines + threads;
         let all = window.max(2 * (vectors + softirqs + lines));
-        KnownContexts { all, nesting: softirqs + threads }
+        KnownContexts { all, nesting: softirqs + threads, irq_threads: threads }
     };
     lines_by_cpu.into_iter().map(|(cpu, cpu_lines)| (cpu, known(cpu_lines))).collect()
 }

@@ -9,6 +9,7 @@
 pub mod agreement;
 pub mod bench;
 mod convert;
+mod delays;
 pub mod in_guest;
 mod known_contexts;
 mod open_window;

@@ -14,6 +14,7 @@ use crate::bpf::layout::Config;
 use crate::bpf::memory::KernelMemory;
 use crate::bpf::programs::{CPU_LEAVES, HOTPLUG_TRACEPOINT};
 use crate::bpf::{Attached, BpfError, Flavour, LoadSpec, Maps, Probes, TraceLayout, has_cookies};
+use crate::footprint::tick::tick_ns;
 use crate::perf::EventGroup;
 use crate::probe_overhead::events::EventCalibration;
 use crate::probe_overhead::{CoreCalibration, WarmOverhead};
@@ -64,6 +65,7 @@ impl LoadedPass {
         let config = Config {
             events: pass.events.len() as u32,
             percpu_offsets: percpu_offsets(),
+            jiffy_ns: tick_ns() as u32,
             times_exits: 1,
             cookies: has_cookies().into(),
             ..config

@@ -1,5 +1,5 @@
-//! Joins the events of delays: raises of softirqs with their runs, and queueing of work items with their calls. The tracker
-//! reports the events; `spans.rs` writes the joined delays.
+//! Joins the events of delays: raises of softirqs with their runs, queueing of work items with their calls, and requests for
+//! threads of IRQ lines with their runs. `delays_of_guest.rs` reports the events; `spans.rs` writes the joined delays.
 
 use std::collections::HashMap;
 
@@ -41,6 +41,13 @@ pub(crate) struct Delays {
     softirqs: Vec<Softirqs>,
     /// When each waiting work item was queued, by the item's address, in cycles on the clock of all vCPUs.
     queued: HashMap<u64, u64>,
+    /// The threads of IRQ lines that sleep, by process id: when a handler requested the thread, in cycles on the clock of
+    /// all vCPUs, or `None` before that.
+    sleeping_threads: HashMap<u32, Option<u64>>,
+    /// When the region opened, in cycles on the clock of all vCPUs.
+    opened: u64,
+    /// Whether a timer ran whose delay is not known.
+    has_unknown_times: bool,
     /// Ends that are not written yet.
     ended: Vec<DelayEnd>,
 }
@@ -51,11 +58,13 @@ impl Delays {
         self.are_recorded = true;
     }
 
-    /// Starts a region, which counts no earlier event.
-    pub(crate) fn open_region(&mut self, vcpus: usize) {
+    /// Starts a region, which counts no earlier event. `common_now`: the time of all vCPUs.
+    pub(crate) fn open_region(&mut self, vcpus: usize, common_now: u64) {
         self.is_region_open = self.are_recorded;
         self.softirqs = vec![Softirqs::default(); vcpus];
         self.queued.clear();
+        self.sleeping_threads.clear();
+        self.opened = common_now;
         self.ended.clear();
     }
 
@@ -139,6 +148,70 @@ impl Delays {
         self.ended.push(end);
     }
 
+    /// A handler has requested its thread, and no earlier request waits. `sleeps`: whether the thread waits for an event;
+    /// if not, it does not wait for this request. `requested`: when the handler returned, on the clock of all vCPUs.
+    pub(crate) fn request_thread(&mut self, pid: u32, sleeps: bool, now: u64, requested: u64) {
+        let context = KernelContext::KernelThread(pid);
+        if !sleeps {
+            self.ended.push(unjoined_end(context, DelayEvents::Awake, now));
+            return;
+        }
+        let before = self.sleeping_threads.insert(pid, Some(requested));
+        if before.flatten().is_some() {
+            // The thread has slept again, and its run was not seen.
+            self.ended.push(unjoined_end(context, DelayEvents::BeginAlone, now));
+        }
+    }
+
+    /// The thread of an IRQ line leaves its CPU to wait for the next request.
+    pub(crate) fn let_thread_sleep(&mut self, pid: u32) {
+        self.sleeping_threads.insert(pid, None);
+    }
+
+    /// A vCPU switches to a task. Does nothing unless the task is the thread of an IRQ line that has slept.
+    pub(crate) fn run_thread(&mut self, pid: u32, now: u64, common_now: u64) {
+        let context = KernelContext::KernelThread(pid);
+        let end = match self.sleeping_threads.remove(&pid) {
+            None => return,
+            Some(None) => unjoined_end(context, DelayEvents::EndAlone, now),
+            Some(Some(requested)) => DelayEnd {
+                context,
+                events: DelayEvents::Joined,
+                at: now,
+                cycles: common_now.saturating_sub(requested),
+            },
+        };
+        self.ended.push(end);
+    }
+
+    /// A vCPU calls the function of a timer that was due `cycles` ago. `None`: it is due later, because another vCPU has set
+    /// it again after the kernel took it from its queue. A timer that was due before the region opened has no delay, either.
+    pub(crate) fn run_timer(
+        &mut self,
+        kind: ContextKind,
+        cycles: Option<u64>,
+        now: u64,
+        common_now: u64,
+    ) {
+        let context = KernelContext::Callback(kind, 0);
+        let open_cycles = common_now.saturating_sub(self.opened);
+        let end = match cycles.filter(|cycles| *cycles <= open_cycles) {
+            Some(cycles) => DelayEnd { context, events: DelayEvents::Joined, at: now, cycles },
+            None => unjoined_end(context, DelayEvents::EndAlone, now),
+        };
+        self.ended.push(end);
+    }
+
+    /// A vCPU calls the function of a timer, and the guest does not tell when it was due.
+    pub(crate) fn note_unknown_time(&mut self) {
+        self.has_unknown_times = true;
+    }
+
+    /// Whether a timer ran whose delay is not known, since the last call.
+    pub(crate) fn take_unknown_times(&mut self) -> bool {
+        std::mem::take(&mut self.has_unknown_times)
+    }
+
     /// Removes and returns the ends that are not written yet.
     pub(crate) fn take_ended(&mut self) -> Vec<DelayEnd> {
         std::mem::take(&mut self.ended)
@@ -157,7 +230,7 @@ mod tests {
     fn delays() -> Delays {
         let mut delays = Delays::default();
         delays.record();
-        delays.open_region(2);
+        delays.open_region(2, 0);
         delays
     }
 
@@ -218,7 +291,7 @@ mod tests {
         let mut delays = delays();
         delays.raise(0, 10, 0b10, 0);
         delays.queue_work(0x1000, 10, 10);
-        delays.open_region(2);
+        delays.open_region(2, 0);
         delays.run_softirq(0, 20, 1, 0);
         delays.run_work(0x1000, 20, 20, false);
         let alone = DelayEvents::EndAlone;
@@ -226,5 +299,46 @@ mod tests {
             summary(&mut delays),
             [(KernelContext::Softirq(1), alone, 0), (ANY_WORK, alone, 0)]
         );
+    }
+
+    #[test]
+    fn a_thread_waits_for_the_first_request_of_its_sleep() {
+        let mut delays = delays();
+        let thread = KernelContext::KernelThread(7);
+        delays.run_thread(7, 1, 1); // It is not known whether it slept.
+        delays.request_thread(7, true, 10, 8);
+        delays.run_thread(7, 30, 30);
+        delays.request_thread(7, false, 35, 34);
+        delays.let_thread_sleep(7);
+        delays.run_thread(7, 50, 50);
+        delays.run_thread(7, 60, 60); // It was preempted.
+        delays.request_thread(7, true, 70, 70);
+        delays.request_thread(7, true, 80, 80);
+        delays.run_thread(7, 90, 90);
+        let expected = [
+            (thread, DelayEvents::Joined, 22),
+            (thread, DelayEvents::Awake, 0),
+            (thread, DelayEvents::EndAlone, 0),
+            (thread, DelayEvents::BeginAlone, 0),
+            (thread, DelayEvents::Joined, 10),
+        ];
+        assert_eq!(summary(&mut delays), expected);
+    }
+
+    #[test]
+    fn a_timer_has_a_delay_if_it_was_due_in_the_region() {
+        let mut delays = Delays::default();
+        delays.record();
+        delays.open_region(1, 100);
+        let timer = KernelContext::Callback(ContextKind::Hrtimer, 0);
+        for cycles in [Some(0), Some(50), Some(51), None] {
+            delays.run_timer(ContextKind::Hrtimer, cycles, 40, 150);
+        }
+        let (joined, alone) = (DelayEvents::Joined, DelayEvents::EndAlone);
+        let expected =
+            [(timer, joined, 0), (timer, joined, 50), (timer, alone, 0), (timer, alone, 0)];
+        assert_eq!(summary(&mut delays), expected);
+        delays.note_unknown_time();
+        assert!(delays.take_unknown_times() && !delays.take_unknown_times());
     }
 }

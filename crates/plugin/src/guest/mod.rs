@@ -5,7 +5,8 @@
 //!   `task` reads what a task is and whether it waits. `first_context` finds the context of a CPU that was not followed
 //!   before. `memory_context` encodes a context for the memory system.
 //! - The guest's memory: `memory`.
-//! - Delays: `delays` joins the events that begin and end them.
+//! - Delays: `delays` joins the events that begin and end them, `delays_of_guest` reads from the guest what is delayed,
+//!   and `guest_time` computes the guest's clocks.
 //! - Senders: `senders` joins the calls that CPUs queue for other CPUs to their runs, and `senders_of_guest` reads from
 //!   the guest who sends.
 //! - Regions of interest: `markers` acts on the guest's markers, `regions` knows the open region, and `region_rows`
@@ -20,9 +21,11 @@
 pub(crate) mod annotations;
 pub(crate) mod close_time;
 pub(crate) mod delays;
+mod delays_of_guest;
 pub(crate) mod enough;
 pub(crate) mod executed_blocks;
 pub(crate) mod first_context;
+mod guest_time;
 pub(crate) mod identity;
 pub(crate) mod irq;
 pub(crate) mod markers;

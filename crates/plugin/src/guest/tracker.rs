@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use attribution::{
-    ContextKind, KernelContext, KernelStack, KernelStackFaults, PID_UNKNOWN, TaskStacks, WaitEnd,
+    KernelContext, KernelStack, KernelStackFaults, PID_UNKNOWN, TaskStacks, WaitEnd,
 };
 
 use crate::cpu;
@@ -37,7 +37,7 @@ const NAMES_MAX: usize = 65_536;
 const USER_MODE: u64 = 3;
 
 /// Prefix of the names of the threads that run IRQ handlers (kernel/irq/manage.c).
-const IRQ_THREAD: &[u8] = b"irq/";
+pub(super) const IRQ_THREAD: &[u8] = b"irq/";
 
 const NMI_VECTOR: u8 = 2;
 /// The position in [`plugin_interface::symbols::probe_name`] of the probes at entry and exit of interrupt vectors.
@@ -74,6 +74,9 @@ pub(crate) struct TrackedCpu {
     is_dying: bool,
     /// The IRQ line whose handlers the kernel is about to call.
     irq: Option<u32>,
+    /// When the last handler of an IRQ line returned, if it requested its thread, and the kernel has not yet woken the
+    /// thread. In cycles on the clock of all vCPUs. Only where delays are counted.
+    pub(super) thread_requested: Option<u64>,
     /// The return that the CPU executes. `None` before the instruction, and once the contexts that it leaves have ended.
     executing_return: Option<ExecutingReturn>,
     /// Whether the last interrupt has entered its body: the part between the vector's probes at entry and exit.
@@ -89,6 +92,11 @@ pub(crate) struct TrackedCpu {
 impl TrackedCpu {
     fn pid_or_unknown(&self) -> u32 {
         self.pid.unwrap_or(PID_UNKNOWN)
+    }
+
+    /// The process id of the running task, if it is known.
+    pub(super) fn known_pid(&self) -> Option<u32> {
+        self.pid
     }
 
     /// The process id of the running task. 0 for the idle task, and if the process id is not known.
@@ -121,7 +129,7 @@ pub(crate) struct Tracker {
     /// Whether the functions that the kernel calls back have contexts.
     pub(crate) has_callback_contexts: bool,
     /// The offset of the mask of pending softirqs in a CPU's area. `None` before the first raise.
-    softirq_mask: Option<u64>,
+    pub(super) softirq_mask: Option<u64>,
     /// Names of tasks by process id.
     names: BTreeMap<u32, [u8; 16]>,
     /// Interrupts on another vCPU than the one that was assumed to run. There must be none.
@@ -354,6 +362,11 @@ impl Tracker {
                     self.delays.queue_work(work, now[TIME], moment.common_cycles());
                 }
             }
+            Action::RequestIrqThread => {
+                if self.delays.is_counting() {
+                    self.request_irq_thread(cpu, &mut moment);
+                }
+            }
             Action::StartSending
             | Action::AddToQueue
             | Action::SendInterrupt(_)
@@ -369,13 +382,14 @@ impl Tracker {
                 self.cpus[cpu].irq = self.irqs.line_number(description, &self.offsets, moment.qemu);
             }
             Action::IrqCall { bytes } => {
+                self.cpus[cpu].thread_requested = None;
                 if let Some(irq) = self.cpus[cpu].irq {
                     self.enter_called(cpu, KernelContext::Irq(irq), address, bytes, moment);
                 }
             }
             Action::CallbackCall { kind, register, bytes } => {
-                if kind == ContextKind::Work && self.delays.is_counting() {
-                    self.end_delay_of_work(&mut moment);
+                if self.delays.is_counting() {
+                    self.end_delay_of_callback(kind, &mut moment);
                 }
                 if self.has_callback_contexts {
                     let register = moment.registers.named[usize::from(register)];
@@ -451,22 +465,6 @@ impl Tracker {
         }
     }
 
-    /// Ends the delay of the work item in `rdi`, whose function the kernel is about to call.
-    fn end_delay_of_work(&mut self, moment: &mut Moment<'_>) {
-        let work = moment.qemu.register_value(moment.registers.rdi);
-        // The kernel clears bit 0 of work_struct.data (pending) before the call.
-        let data = moment.qemu.memory(work).map_or(0, u64::from_le_bytes);
-        let (now, common_now) = (moment.now[TIME], moment.common_cycles());
-        self.delays.run_work(work, now, common_now, data & 1 != 0);
-    }
-
-    /// The mask of pending softirqs of the running vCPU.
-    fn pending_softirqs(&self, moment: &mut Moment<'_>) -> u16 {
-        let area = moment.qemu.register_value(moment.registers.gs_base);
-        let mask = self.softirq_mask.and_then(|mask| moment.qemu.memory(area.wrapping_add(mask)));
-        mask.map_or(0, u16::from_le_bytes)
-    }
-
     /// Handles that a followed function, or one that waits, returns to `address`, where a block is about to start: ends its
     /// context, its wait for a lock, or the fault that it resolved, and starts the body of an interrupt after its probes.
     pub(crate) fn handle_return(&mut self, cpu: usize, address: u64, mut moment: Moment<'_>) {
@@ -483,6 +481,9 @@ impl Tracker {
                     let (task, end) = (self.cpus[cpu].task, WaitEnd::of_return_value(kind, rax));
                     services.locks.end_wait(task, kind.sleeps(), end, moment.common_cycles());
                 }
+            }
+            KernelContext::Irq(_) if has_context_ended && self.delays.is_counting() => {
+                self.note_handler_return(cpu, &mut moment);
             }
             KernelContext::KernelFault(_) if has_context_ended => {
                 let result = moment.qemu.register_value(moment.registers.rax);
@@ -591,6 +592,9 @@ impl Tracker {
         self.name_current(cpu, moment.qemu);
         self.complete_run_of_irq_thread(cpu, moment.now);
         let next_pid = self.read_pid(next, moment.qemu);
+        if self.delays.is_counting() {
+            self.switch_irq_threads(cpu, previous, next_pid, &mut moment);
+        }
         if self.services.is_some() {
             self.note_stack(next, next_pid, &mut moment);
         }
@@ -639,7 +643,7 @@ impl Tracker {
 
     /// Reads the process id from the `task_struct` at `task`. `None` if the offset is not known, or the structure
     /// cannot be read.
-    fn read_pid(&self, task: u64, qemu: &mut Qemu) -> Option<u32> {
+    pub(super) fn read_pid(&self, task: u64, qemu: &mut Qemu) -> Option<u32> {
         let offset = self.offsets.pid?;
         qemu.memory(task.wrapping_add(offset)).map(u32::from_le_bytes)
     }

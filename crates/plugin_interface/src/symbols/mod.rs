@@ -19,9 +19,9 @@ mod services;
 
 use crate::annotations::REGISTERS;
 use names::{
-    CALL_QUEUE, CALLBACK_CALLERS, DELAY_POINTS, ENCODED_REGISTERS, ENTRY_LOOPS, IRQ_CALLERS,
-    OTHERS, POINTS, PROBES, QUEUED_CALL_CALLERS, SENDER_POINTS, SOFTIRQ_CALLERS, SOFTIRQ_RAISERS,
-    THUNKS, gates,
+    CALL_QUEUE, CALLBACK_CALLERS, DELAY_POINTS, ENCODED_REGISTERS, ENTRY_LOOPS, FAST_CLOCK,
+    IRQ_CALLERS, JIFFIES, JIFFIES_SOURCE, OTHERS, POINTS, PROBES, QUEUED_CALL_CALLERS,
+    SENDER_POINTS, SOFTIRQ_CALLERS, SOFTIRQ_RAISERS, THUNKS, gates,
 };
 pub use needs::{Part, unmet_content};
 pub use offsets::{Offsets, RELEASE, release_number, wanted_members};
@@ -116,6 +116,8 @@ pub enum Action {
     },
     /// First instruction of the function that queues the work item in `rdx`.
     QueueWork,
+    /// First instruction of the function that sets the flag of the action in `rsi` for its thread, and wakes the thread.
+    RequestIrqThread,
     /// First instruction of a function that queues calls for other CPUs. Only for senders, like the next five.
     StartSending,
     /// First instruction of the function that adds the element in `rdi` to the lock-free list with the head in `rdx`.
@@ -201,8 +203,8 @@ impl Action {
     fn arguments(self) -> u8 {
         match self {
             Action::QueueWork | Action::AddToQueue => 3,
-            // `WakeUp` reads the task and the states, `Switch` the two tasks.
-            Action::WakeUp | Action::Switch => 2,
+            // `WakeUp` reads the task and the states, `Switch` the two tasks, `RequestIrqThread` the second argument.
+            Action::WakeUp | Action::Switch | Action::RequestIrqThread => 2,
             Action::SendInterrupt(SentInterrupt::IrqWork) => 0,
             Action::IrqLine
             | Action::SendInterrupt(_)
@@ -303,6 +305,8 @@ pub struct KernelSymbols {
     pub call_queue: Option<u64>,
     /// The address of the table of the functions of system calls.
     pub syscall_table: Option<u64>,
+    /// The addresses of the kernel's clocks.
+    pub time: TimeSymbols,
 }
 
 impl KernelSymbols {
@@ -399,6 +403,11 @@ impl KernelSymbols {
         kernel.hot_area = find("pcpu_hot");
         kernel.call_queue = find(CALL_QUEUE);
         kernel.syscall_table = find(services::SYSCALL_TABLE);
+        kernel.time = TimeSymbols {
+            fast_clock: find(FAST_CLOCK),
+            jiffies: find(JIFFIES),
+            jiffies_source: find(JIFFIES_SOURCE),
+        };
         kernel.kernel_counts = find("__per_cpu_offset").map(|areas| KernelCountSymbols {
             areas,
             irq_stat: find("irq_stat"),
@@ -478,7 +487,8 @@ impl KernelSymbols {
         self.follows_callbacks = true;
     }
 
-    /// Follows the events that begin and end delays: raises of softirqs, and queueing and calls of work items.
+    /// Follows the events that begin and end delays: raises of softirqs, queueing and calls of work items, requests for
+    /// threads of IRQ lines, and calls of timers.
     pub fn follow_delays(&mut self) {
         self.follow_callbacks();
         self.follows_raises = true;
@@ -557,6 +567,17 @@ impl KernelSymbols {
 
 fn holds(ranges: &[(u64, u64)], address: u64) -> bool {
     ranges.iter().any(|&(start, end)| start <= address && address < end)
+}
+
+/// The addresses of the kernel's clocks. `None`: the kernel's symbols lack it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeSymbols {
+    /// The monotonic clock for readers that take no lock: two copies of its parameters.
+    pub fast_clock: Option<u64>,
+    /// The count of jiffies.
+    pub jiffies: Option<u64>,
+    /// The clock source that counts jiffies.
+    pub jiffies_source: Option<u64>,
 }
 
 /// The addresses of the kernel's own counts.

@@ -135,7 +135,8 @@ pub(super) const SOFTIRQ_RAISERS: [&str; 3] =
     ["__raise_softirq_irqoff", "raise_softirq_irqoff", "raise_softirq"];
 
 /// Further functions at whose first instruction a delay begins.
-pub(super) const DELAY_POINTS: [(&str, Action); 1] = [("__queue_work", Action::QueueWork)];
+pub(super) const DELAY_POINTS: [(&str, Action); 2] =
+    [("__queue_work", Action::QueueWork), ("__irq_wake_thread", Action::RequestIrqThread)];
 
 /// Functions that queue function calls for other CPUs, and functions that send interrupts to them. All call
 /// `llist_add_batch` to add a call to the queue of a CPU.
@@ -185,7 +186,7 @@ pub(super) const THUNKS: [&str; 16] = [
 ];
 
 /// Further symbols that the plugin uses: stubs of interrupts, and the kernel's data.
-pub(super) const OTHERS: [&str; 13] = [
+pub(super) const OTHERS: [&str; 16] = [
     "irq_entries_start",
     "spurious_entries_start",
     "current_task",
@@ -199,7 +200,17 @@ pub(super) const OTHERS: [&str; 13] = [
     "_etext",
     "__entry_text_start",
     "__entry_text_end",
+    FAST_CLOCK,
+    JIFFIES,
+    JIFFIES_SOURCE,
 ];
 
 /// The head of the queue of function calls in each CPU's per-CPU area.
 pub(super) const CALL_QUEUE: &str = "call_single_queue";
+
+/// The kernel's monotonic clock, for readers that take no lock.
+pub(super) const FAST_CLOCK: &str = "tk_fast_mono";
+/// The kernel's count of jiffies.
+pub(super) const JIFFIES: &str = "jiffies_64";
+/// The clock source that counts jiffies.
+pub(super) const JIFFIES_SOURCE: &str = "clocksource_jiffies";

@@ -12,7 +12,7 @@ pub enum Part {
     Contexts,
     /// Functions of timers, work items, tasklets and RCU.
     Callbacks,
-    /// Delays from raise or queueing to run.
+    /// Delays until work runs.
     Delays,
     /// Senders of function calls and interrupts.
     Senders,
@@ -42,7 +42,7 @@ const fn need(part: Part, what: &'static str, any_of: &'static [&'static str]) -
     Need { part, what, any_of }
 }
 
-const NEEDS: [Need; 45] = [
+const NEEDS: [Need; 51] = [
     need(Part::Contexts, "all rows of softirqs", &["handle_softirqs", "__do_softirq"]),
     need(
         Part::Contexts,
@@ -71,6 +71,16 @@ const NEEDS: [Need; 45] = [
     need(Part::Delays, "delays of softirqs", &["__raise_softirq_irqoff"]),
     need(Part::Delays, "delays of work items", &["__queue_work"]),
     need(Part::Delays, "delays of work items", &["process_one_work"]),
+    need(Part::Delays, "delays of threads of device IRQs", &["__irq_wake_thread"]),
+    need(
+        Part::Delays,
+        "delays of high-resolution timers",
+        &["__run_hrtimer", "__hrtimer_run_queues"],
+    ),
+    need(Part::Delays, "delays of high-resolution timers", &["tk_fast_mono"]),
+    need(Part::Delays, "delays of timers", &["call_timer_fn", "expire_timers", "__run_timers"]),
+    need(Part::Delays, "delays of timers", &["jiffies_64"]),
+    need(Part::Delays, "delays of timers", &["clocksource_jiffies"]),
     need(Part::Senders, CALLS, &["llist_add_batch"]),
     need(Part::Senders, CALLS, &["call_single_queue"]),
     need(Part::Senders, CALLS, &["__per_cpu_offset"]),

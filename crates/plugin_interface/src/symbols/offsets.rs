@@ -72,6 +72,42 @@ offsets! {
     irq_counts = "irq_desc.kstat_irqs";
     /// Offset of the pointer to an action's name.
     action_name = "irqaction.name";
+    /// Offset of the pointer from an action to the `task_struct` of its thread.
+    action_thread = "irqaction.thread";
+    /// Offset of the flags of an action's thread.
+    action_thread_flags = "irqaction.thread_flags";
+    /// Offset of the time from which a high-resolution timer may run, ns on the timer's clock.
+    hrtimer_soft_expiry = "hrtimer._softexpires";
+    /// Offset of the pointer from a high-resolution timer to the base of its clock.
+    hrtimer_base = "hrtimer.base";
+    /// Offset of the difference between a base's clock and the monotonic clock, ns.
+    hrtimer_base_offset = "hrtimer_clock_base.offset";
+    /// Offset of the time when a timer of the timer wheel is due, in jiffies.
+    timer_expiry = "timer_list.expires";
+    /// Offset of the number, 32 bits, whose bit 0 tells which copy of the fast clock's parameters readers use.
+    fast_clock_sequence = "tk_fast.seq";
+    /// Offset of the two copies of the fast clock's parameters.
+    fast_clock_copies = "tk_fast.base";
+    /// Size of a copy of a clock's parameters.
+    clock_copy_bytes = "sizeof tk_read_base";
+    /// Offset of the pointer to the clock's source.
+    clock_source = "tk_read_base.clock";
+    /// Offset of the source's cycles at the clock's last update.
+    clock_last_cycles = "tk_read_base.cycle_last";
+    /// Offset of the factor from cycles to shifted ns, 32 bits.
+    clock_mult = "tk_read_base.mult";
+    /// Offset of the shift of a clock's ns, 32 bits.
+    clock_shift = "tk_read_base.shift";
+    /// Offset of the fraction of the clock's ns at its last update, shifted.
+    clock_fraction = "tk_read_base.xtime_nsec";
+    /// Offset of the clock's ns at its last update.
+    clock_base = "tk_read_base.base";
+    /// Offset of the pointer to the name of a clock source.
+    clock_source_name = "clocksource.name";
+    /// Offset of a clock source's factor from cycles to shifted ns, 32 bits.
+    source_mult = "clocksource.mult";
+    /// Offset of the shift of that factor, 32 bits.
+    source_shift = "clocksource.shift";
     /// Offset of the count of local timer interrupts.
     timer_count = "irq_cpustat_t.apic_timer_irqs";
     /// Offset of the count of reschedule IPIs.

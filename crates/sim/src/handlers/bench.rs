@@ -13,7 +13,7 @@ use lab::guest_protocol::Request;
 use lab::handlers::in_guest::{GuestWindow, HandlersRequest, HandlersResponse};
 use lab::handlers::{
     Condition, HandlersBench, Load, Pass, ProbeOverhead, Rate, SenderMethod, Stimulus,
-    WindowSample, unmeasured_delays, unmeasured_of_senders,
+    WindowSample, unmeasured_of_senders,
 };
 use lab::services::ServicesSample;
 use serde_json::{Map, Value as Json, json};
@@ -237,9 +237,6 @@ impl SimBench {
     fn absences(&self) -> Vec<Absence> {
         let guest = &self.settings.guest;
         let mut absences = guest.kernel_files.absences(&guest.watch, "handlers");
-        if guest.watch.delays {
-            absences.extend(unmeasured_delays());
-        }
         if self.reading.has_victims {
             absences.extend(absent_of_victims());
         }

@@ -1,21 +1,18 @@
 //! Converts the accounting of a machine to a sample of the experiment `handlers`, as the live bench would make it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use attribution::{Context, KernelContext};
+use attribution::Context;
 use lab::cpu_warnings::CpuWarning;
 use lab::cpus::UnmeasuredCpu;
 use lab::handlers::in_guest::GuestWindow;
-use lab::handlers::{
-    ContextStats, CpuWindow, DelayMethod, DelayStats, EventSums, Timing, WindowSample,
-};
+use lab::handlers::{ContextStats, CpuWindow, EventSums, Timing, WindowSample};
 use simrecord::counters::{CYCLES, Counts, INSTRUCTIONS, TIME};
-use simrecord::record::DelayEvents;
 use stats::interval::Cell;
-use stats::{Batches, Distribution, JointBatch};
+use stats::{Batches, JointBatch};
 
 use super::agreement::lines_of;
+use super::delays::delays_of;
 use super::events::Event;
 use super::senders::{SenderNames, senders_of};
 use super::victims::victims_of;
@@ -260,64 +257,6 @@ fn add_spans(
     }
 }
 
-/// The events of a softirq's delays.
-const SOFTIRQ_DELAY: DelayMethod = DelayMethod {
-    begins: "the instruction that sets the softirq's clear bit in the CPU's mask of pending softirqs",
-    ends: "the first instruction of the softirq's handler on that CPU",
-    not_seen: "softirqs raised before the window opened",
-};
-/// The events of a work item's delay.
-const WORK_DELAY: DelayMethod = DelayMethod {
-    begins: "the first instruction of __queue_work (for delayed work when its timer has expired)",
-    ends: "the call of the work item's function",
-    not_seen: "work items queued before the window opened",
-};
-
-/// Returns the delays that ended on a CPU while it was online, by softirq and kind
-/// of function, in batches over `batches_ns`.
-fn delays_of(
-    cpu: &CpuUse,
-    accounting: &Accounting,
-    reading: &Reading,
-    batches_ns: Option<u64>,
-) -> Vec<DelayStats> {
-    let mut by_context: BTreeMap<KernelContext, DelayStats> = BTreeMap::new();
-    let is_online = |at_cycles: u64| {
-        cpu.offline_at_cycles.is_none_or(|offline_at_cycles| at_cycles <= offline_at_cycles)
-    };
-    for delay in cpu.delays.iter().filter(|delay| is_online(delay.at_cycles)) {
-        let (context, method) = match delay.context {
-            KernelContext::Callback(kind, _) => {
-                (Some(Context { kind, number: 0, name: "(all)".to_owned() }), WORK_DELAY)
-            }
-            other => (context_of(other, accounting), SOFTIRQ_DELAY),
-        };
-        let Some(context) = context else { continue };
-        let stats = by_context.entry(delay.context).or_insert_with(|| {
-            let batches = batches(batches_ns);
-            DelayStats {
-                cpu: cpu.cpu,
-                context,
-                method,
-                delays: Distribution { batches, ..Distribution::default() },
-                unjoined_end_count: 0,
-                unjoined_begin_count: 0,
-            }
-        });
-        match delay.events {
-            DelayEvents::Joined => {
-                let delay_ns = reading.ns(delay.cycles);
-                let ended_ns = reading.ns(delay.at_cycles.saturating_sub(cpu.opened_at_cycles));
-                stats.delays.record(delay_ns, ended_ns);
-                stats.delays.batches.record(delay_ns, ended_ns);
-            }
-            DelayEvents::EndAlone => stats.unjoined_end_count += 1,
-            DelayEvents::BeginAlone => stats.unjoined_begin_count += 1,
-        }
-    }
-    by_context.into_values().collect()
-}
-
 /// Returns the events of a context's spans on a CPU, in batches by the time at which the spans ended.
 fn event_batches(
     cpu: &CpuUse,
@@ -337,7 +276,7 @@ fn event_batches(
 }
 
 /// Empty batches over a window; none without its length.
-fn batches<C: Cell>(length_ns: Option<u64>) -> Batches<C> {
+pub(super) fn batches<C: Cell>(length_ns: Option<u64>) -> Batches<C> {
     length_ns.map_or_else(Batches::default, |length_ns| Batches::covering(length_ns, BATCHES_MAX))
 }
 

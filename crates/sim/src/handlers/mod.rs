@@ -4,6 +4,7 @@
 pub(crate) mod agreement;
 mod bench;
 mod convert;
+mod delays;
 mod events;
 mod senders;
 mod verify;

@@ -171,7 +171,7 @@ fn rows(
     rows
 }
 
-/// A row of the delays: a softirq, or all work items, on a CPU or over all CPUs.
+/// A row of the delays: a softirq, a thread, or all work items or timers, on a CPU or over all CPUs.
 struct DelayRow {
     delays: Distribution,
     unjoined_end_count: u64,
@@ -200,7 +200,8 @@ fn add_delay_metrics(metrics: &mut Metrics, rows: &[DelayRow]) {
         return;
     }
     let seconds = Some("seconds");
-    let help = "Time from the raise of a softirq, or the queueing of a work item, to its run.";
+    let help = "Time from the raise of a softirq, the queueing of a work item, the request for an interrupt's thread or the due \
+                time of a timer, to its run.";
     let mut delays = metrics.family("irqlab_delay_seconds", MetricKind::Histogram, seconds, help);
     for row in rows {
         delays
@@ -398,6 +399,7 @@ mod tests {
                 delays,
                 unjoined_end_count: 2,
                 unjoined_begin_count: 0,
+                awake_count: None,
             }
         };
         let text = |delays: Option<Vec<DelayStats>>, series| {

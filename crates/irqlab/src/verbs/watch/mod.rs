@@ -56,8 +56,8 @@ const RETRY: Duration = Duration::from_millis(100);
   irqlab watch --once -i 5s --alert 'any.cpu > 20%'   exit code 3 if a context takes more
 
 Number of metrics' series, at most: 6, 1 for each CPU, 17 for each interrupt, softirq and vector, 2 for each NAPI
-instance, 1 for each kind of page fault, and 2 for each rule of --alert; with --delays also 17 for each softirq, and 17
-for work items. With --per-cpu, each context has these on each CPU.
+instance, 1 for each kind of page fault, and 2 for each rule of --alert; with --delays also 17 for each softirq and
+interrupt thread, and 17 each for work items and two kinds of timers. With --per-cpu, each context has these on each CPU.
 
 Exit codes: 0 ended by q, Ctrl-C, SIGTERM or --duration; 1 failed; 2 the command line is wrong; 4 nothing
 can be measured here; with --once also 5: events were lost; with --once or --duration also 3: an alert
@@ -82,7 +82,7 @@ pub struct WatchArgs {
     #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, conflicts_with = "once",
           default_missing_value = "127.0.0.1:9464")]
     listen: Option<SocketAddr>,
-    /// Also how long softirqs and work items wait for their run
+    /// Also how long softirqs, work items, threads of interrupts and timers wait for their run
     #[arg(long)]
     delays: bool,
     /// Metrics of each context on each CPU [default: over all CPUs]

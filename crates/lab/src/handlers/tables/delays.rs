@@ -21,6 +21,7 @@ struct Row<'a> {
     delays: Distribution,
     unjoined_end_count: u64,
     unjoined_begin_count: u64,
+    awake_count: Option<u64>,
 }
 
 impl<'a> Row<'a> {
@@ -37,6 +38,7 @@ impl<'a> Row<'a> {
             delays,
             unjoined_end_count: stats.iter().map(|stats| stats.unjoined_end_count).sum(),
             unjoined_begin_count: stats.iter().map(|stats| stats.unjoined_begin_count).sum(),
+            awake_count: stats.iter().map(|stats| stats.awake_count).sum(),
         })
     }
 }
@@ -45,15 +47,15 @@ fn key_columns<'a>() -> Columns<'a, Row<'a>> {
     Columns::all([
         condition_column(50).of_ref(|row: &Row<'_>| &row.condition),
         cpu_column().of(|row: &Row<'_>| row.cpu),
-        column("kind", "Kind of the delayed work: softirq or work.")
+        column("kind", "Kind of the delayed work: softirq, work, irq_thread, hrtimer or timer.")
             .priority(75)
             .key()
             .text(|row: &Row<'_>| row.context.kind.label()),
-        column("number", "Softirq number; 0 for work items.")
+        column("number", "Softirq number; number of the thread's IRQ line; 0 for work items and timers.")
             .detail()
             .key()
             .uint(|row: &Row<'_>| row.context.number),
-        column("name", "Name of the softirq; (all) for all work items together.")
+        column("name", "Name of the softirq or of the thread's handler; (all) for all work items or timers together.")
             .priority(100)
             .key()
             .text(|row: &Row<'_>| row.context.name.clone()),
@@ -121,6 +123,13 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         interval_columns("delay_mean_ns")
             .and([method_column("delay_mean_ns")])
             .of(|row: &Row<'_>| row.delays.interval()),
+        column(
+            "awake_count",
+            "Requests that found the thread awake: it ran or was ready to run, so it did not wait for them, and they have no \
+             delay. Absent for work other than threads of device interrupts.",
+        )
+        .detail()
+        .uint(|row: &Row<'_>| row.awake_count),
     ])
 }
 
@@ -146,15 +155,17 @@ fn rows_of(condition: &ConditionSamples) -> Vec<Row<'_>> {
 
 /// Table `delays`: one row per kind of work and CPU, and one per kind over all CPUs.
 pub fn delays(measured: &[ConditionSamples]) -> Table {
-    let doc = "One row per softirq or kind of function and CPU, and one for the sum over the CPUs (`all`). The CPU is the \
-               one that runs the work.";
+    let doc = "One row per softirq, kind of function or thread and CPU, and one for the sum over the CPUs (`all`). The CPU \
+               is the one that runs the work.";
     let unjoined = "unjoined: runs whose begin was not seen, or cannot be joined to them for certain; they are in no \
                     other column";
     let display = TableDisplay {
         sort_by: Some("count".to_owned()),
         filter: Some(RowFilter::sums_over_cpus()),
         notes: vec![unjoined.to_owned()],
-        ..display("time from the raise of a softirq, or the queueing of a work item, to its run")
+        ..display(
+            "time that softirqs, work items, timers and threads of interrupts wait for their run",
+        )
     };
     columns().table(DELAYS, doc, measured.iter().flat_map(rows_of)).displayed(display)
 }
@@ -182,6 +193,7 @@ mod tests {
                 delays,
                 unjoined_end_count: 2,
                 unjoined_begin_count: u64::from(cpu),
+                awake_count: Some(3),
             }
         };
         let delays = Some(vec![stats(1, &[]), stats(0, &[100, 300])]);
@@ -198,6 +210,7 @@ mod tests {
         assert_eq!(cells("delay_max_ns"), [Some(300.0), Some(300.0), None]);
         assert_eq!(cells("unjoined_end_count"), [Some(4.0), Some(2.0), Some(2.0)]);
         assert_eq!(cells("unjoined_begin_count"), [Some(1.0), Some(0.0), Some(1.0)]);
+        assert_eq!(cells("awake_count"), [Some(6.0), Some(3.0), Some(3.0)]);
         // Without batches, the interval assumes independent values, and `compare` finds the column that says so.
         let method = table.get(&table.rows()[0], "delay_mean_ci95_method");
         assert_eq!(method, Some(&Value::from("independent")));

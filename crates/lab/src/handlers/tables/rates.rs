@@ -128,10 +128,10 @@ impl Rates {
     pub fn delay_table(&self) -> Option<Table> {
         let ran = |delays: &&DelayRates| delays.count > 0 || delays.unjoined_end_count > 0;
         let rows = self.delays.as_ref()?.iter().filter(ran);
-        let doc = "One row per softirq, and one for all work items, that ran in the interval, and CPU, and one for the \
-                   sum over the CPUs (`all`).";
+        let doc = "One row per softirq and thread, and one for all work items and each kind of timers, that ran in the \
+                   interval, and CPU, and one for the sum over the CPUs (`all`).";
         let display = TableDisplay {
-            title: "time from the raise of a softirq, or the queueing of a work item, to its run"
+            title: "time that softirqs, work items, timers and threads of interrupts wait for their run"
                 .to_owned(),
             sort_by: Some("count".to_owned()),
             filter: Some(RowFilter::sums_over_cpus()),

@@ -1,5 +1,5 @@
-//! The picture `delays` of `handlers --delays`: how long softirqs and work items wait for their run. Each has a line from
-//! the median to the longest delay, with a mark for each figure, on a logarithmic axis.
+//! The picture `delays` of `handlers --delays`: how long softirqs, work items, timers and threads wait for their run. Each has
+//! a line from the median to the longest delay, with a mark for each figure, on a logarithmic axis.
 
 use record::{Run, Table};
 
@@ -11,8 +11,9 @@ use crate::picture::palette::{BLACK, BLUE, GREY, ORANGE, VERMILION};
 use crate::picture::sheet::{Area, Entry, Heading, Sheet, Undrawn, draw, units};
 use crate::row::Row;
 
-/// Maximum number of lines of a panel. A machine has ten softirqs, and a line for work items.
-const LINES_MAX: usize = 12;
+/// Maximum number of lines of a panel. A machine has ten softirqs, a line for work items and two for timers, and a line for
+/// each thread of an interrupt.
+const LINES_MAX: usize = 16;
 /// Height of a line, pixels.
 const LINE_HEIGHT: f64 = 26.0;
 /// Height of the parts of a panel above and below its lines, pixels.
@@ -26,7 +27,7 @@ const FIGURES: [(&str, &str, Look); 4] = [
     ("delay_p50_ns", "p50", Look { colour: BLUE, pattern: 0 }),
 ];
 
-/// The delays of a softirq, or of all work items together.
+/// The delays of a softirq or thread, or of all work items or timers together.
 struct Line {
     name: String,
     /// The figures that the row has, ns, with their looks.
@@ -47,11 +48,22 @@ impl Panel {
     }
 }
 
+/// The name of all functions of a kind together. `None`: the kind's rows have names.
+fn functions(kind: &str) -> Option<String> {
+    let name = match kind {
+        "work" => "work items",
+        "hrtimer" => "high-resolution timers",
+        "timer" => "timers",
+        _ => return None,
+    };
+    Some(name.to_owned())
+}
+
 /// The name of the delayed work.
 fn name(row: &Row<'_>) -> String {
     match text(row, "kind").as_str() {
-        "work" => "work items".to_owned(),
-        kind => format!("{} {kind}", text(row, "name")),
+        "irq_thread" => format!("irq {} {} thread", text(row, "number"), text(row, "name")),
+        kind => functions(kind).unwrap_or_else(|| format!("{} {kind}", text(row, "name"))),
     }
 }
 
@@ -83,10 +95,11 @@ fn title(table: &Table, conditions: &[String]) -> Option<String> {
         .flat_map(|condition| largest(table, condition, "count"))
         .filter(|row| row.number("delay_p50_ns").is_some())
         .max_by(|first, second| count(first).total_cmp(&count(second)))?;
-    let work = match text(&row, "kind").as_str() {
-        "work" => "work items".to_owned(),
+    let kind = text(&row, "kind");
+    let work = functions(&kind).unwrap_or_else(|| match kind.as_str() {
+        "irq_thread" => format!("runs of the thread of irq {}", text(&row, "number")),
         _ => format!("runs of {}", text(&row, "name")),
-    };
+    });
     let condition = panel_title(&text(&row, "condition"));
     Some(format!("Half of all {work} wait {} ({condition})", wait(&row)?))
 }
@@ -151,7 +164,8 @@ pub fn delays(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         return Ok(None);
     };
     let mut notes = vec![
-        "The time from the raise of a softirq, or the queueing of a work item, to its run. p99 needs 100 delays."
+        "The time from the raise of a softirq, the queueing of a work item, the request for a thread or the due time of a \
+         timer, to its run. p99 needs 100 delays."
             .to_owned(),
     ];
     if unjoined_runs > 0.0 {
@@ -178,7 +192,7 @@ pub fn delays(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         legend: legend
             .map(|(_, name, look)| Entry { name: (*name).to_owned(), colour: look.colour })
             .collect(),
-        description: "A line for each softirq, with marks at its delays: p50, mean, p99 and the longest. The numbers \
+        description: "A line for each kind of work, with marks at its delays: p50, mean, p99 and the longest. The numbers \
                       are in table delays of the run."
             .to_owned(),
     };
@@ -237,6 +251,8 @@ mod tests {
         p99_ns: None,
         unjoined: 1,
     };
+    const THREAD: Delays = Delays { kind: "irq_thread", name: "nvme0q1", ..NET_RX };
+    const TIMERS: Delays = Delays { kind: "hrtimer", ..WORK };
     const IDLE: Delays =
         Delays { kind: "softirq", name: "HI", count: 0, p50_ns: None, p99_ns: None, unjoined: 0 };
 
@@ -245,6 +261,7 @@ mod tests {
             column("condition", "").key().text(|_: &Delays| "ambient"),
             column("cpu", "").key().text(|_: &Delays| "all"),
             column("kind", "").key().text(|delays: &Delays| delays.kind),
+            column("number", "").key().uint(|_: &Delays| 36),
             column("name", "").key().text(|delays: &Delays| delays.name),
             column("count", "").uint(|delays: &Delays| delays.count),
             column("delay_mean_ns", "")
@@ -272,7 +289,20 @@ mod tests {
         let without_p99 = "Half of all work items wait 13.0 µs or less, the longest 1.30 ms \
                            (condition ambient)";
         assert_eq!(heading(&[WORK]).title, without_p99);
+        let starts = |rows: &[Delays], start: &str| heading(rows).title.starts_with(start);
+        assert!(starts(&[TIMERS], "Half of all high-resolution timers wait 13.0 µs or less"));
+        assert!(starts(&[THREAD], "Half of all runs of the thread of irq 36 wait 3.10 µs or less"));
         assert_eq!(delays(&run(&[IDLE]), WIDTH).unwrap(), None, "no softirq ran");
+    }
+
+    #[test]
+    fn threads_and_timers_have_lines() {
+        let run = run(&[NET_RX, WORK, THREAD, TIMERS]);
+        let table = run.table("delays").unwrap();
+        let names: Vec<String> = largest(table, "ambient", "count").iter().map(name).collect();
+        for expected in ["NET_RX softirq", "irq 36 nvme0q1 thread", "high-resolution timers"] {
+            assert!(names.iter().any(|name| name == expected), "{expected}: {names:?}");
+        }
     }
 
     #[test]
