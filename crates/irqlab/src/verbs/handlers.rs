@@ -573,6 +573,7 @@ fn guest_request(
         probed: false,
         senders: false,
         events: Vec::new(),
+        delays: false,
     }
 }
 

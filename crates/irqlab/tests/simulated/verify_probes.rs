@@ -12,7 +12,6 @@ const INSTRUCTIONS_ERROR_MAX: f64 = 0.05;
 const CYCLES_ERROR_MAX: f64 = 0.2;
 /// Maximum relative error of the mean time. The window here is much shorter than in the documented table.
 const TIME_ERROR_MAX: f64 = 0.1;
-
 fn number(row: &Json, column: &str) -> f64 {
     row[column].as_f64().unwrap_or_else(|| panic!("{column}: {row}"))
 }
@@ -82,6 +81,36 @@ fn planted_senders_are_compared_with_the_simulator() {
     }
 }
 
+/// The probes read the clock soon after they start. So a mean delay is off by less than a program takes, wherever the
+/// guest's code lies.
+#[test]
+fn the_delays_of_threads_and_timers_agree_with_the_simulator() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let arguments = ["sim", "verify-probes", "-q", "--json", "--delays", "--stimulus", "disk"];
+    let machine = ["--disk", "virtio-blk,latency=100us", "--append", "threadirqs"];
+    let options = ["-d", "200ms", "--warm-up", "50ms"];
+    let run = workspace.run(&[&arguments[..], &machine, &options].concat()).assert_code(0).json();
+    let cost_ns = |function: &str| {
+        let cost = rows(&run, "probe_costs").iter().find(|row| row["function"] == function);
+        number(cost.unwrap_or_else(|| panic!("no {function}: {run}")), "mean_ns")
+    };
+    for (kind, count_min, function) in [
+        ("irq_thread", 100, "__bpf_trace_sched_switch"),
+        ("hrtimer", 20, "__bpf_trace_hrtimer_expire_entry"),
+    ] {
+        let is_wanted = |row: &&Json| row["kind"] == kind && uint(row, "measured_count") > 0;
+        let all = rows(&run, "probe_delays").iter().filter(is_wanted);
+        let row = all.max_by_key(|row| uint(row, "measured_count"));
+        let row = row.unwrap_or_else(|| panic!("no {kind}: {run}"));
+        let (measured, exact) = (uint(row, "measured_count"), uint(row, "exact_count"));
+        assert!(measured >= count_min && measured.abs_diff(exact) <= 2, "{row}");
+        assert!(number(row, "mean_error_ns").abs() < cost_ns(function), "{row}");
+    }
+}
+
 #[test]
 fn options_of_the_other_experiment_are_refused() {
     let refused = |options: &[&str], says: &str| {
@@ -97,6 +126,10 @@ fn options_of_the_other_experiment_are_refused() {
         "--senders and a command work only with --experiment handlers",
     );
     refused(&["--stimulus", "ipi", "--", "true"], "--stimulus and a command cannot be combined");
+    refused(
+        &["--experiment", "wakeup", "--delays"],
+        "--delays works only with --experiment handlers",
+    );
     refused(&["--experiment", "wakeup", "-d", "1h"], "the guest keeps all parts of all of them");
     refused(&["--experiment", "wakeup", "-p", "1s", "-d", "10ms"], "no thread would wake up");
 }

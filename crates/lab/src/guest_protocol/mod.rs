@@ -146,6 +146,7 @@ mod tests {
             probed: true,
             senders: true,
             events: vec!["cycles".to_owned()],
+            delays: true,
         };
         let noise = NoiseRequest {
             loops: crate::noise::Loop::ALL.to_vec(),

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::condition::Condition;
+use super::delays::DelayStats;
 use super::sample::{ContextStats, StimulusStats, Timing};
 use super::senders::SenderRow;
 use crate::guest_protocol::response::Response;
@@ -46,6 +47,8 @@ pub struct HandlersRequest {
     pub senders: bool,
     /// Names of the events that the live bench reads in a second window.
     pub events: Vec<String>,
+    /// Whether the live bench measures delays.
+    pub delays: bool,
 }
 
 /// An item of the response.
@@ -97,6 +100,38 @@ pub struct Probed {
     pub contexts: Vec<ProbedContext>,
     /// The senders. `None` if the live bench did not measure them.
     pub senders: Option<Vec<SenderRow>>,
+    /// The delays of each CPU, if the request asked for them.
+    pub delays: Vec<ProbedDelays>,
+}
+
+/// The delays of one kind of work on a CPU, as the live bench measured them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProbedDelays {
+    pub cpu: u32,
+    /// Label of the [`attribution::ContextKind`].
+    pub kind: String,
+    /// Number of the [`attribution::Context`].
+    pub number: u32,
+    /// Name of the [`attribution::Context`].
+    pub name: String,
+    pub count: u64,
+    pub total_ns: u64,
+    pub max_ns: u64,
+}
+
+impl ProbedDelays {
+    #[must_use]
+    pub fn of(stats: &DelayStats) -> ProbedDelays {
+        ProbedDelays {
+            cpu: stats.cpu,
+            kind: stats.context.kind.label().to_owned(),
+            number: stats.context.number,
+            name: stats.context.name.clone(),
+            count: stats.delays.count,
+            total_ns: stats.delays.sum,
+            max_ns: stats.delays.peak.value,
+        }
+    }
 }
 
 /// A context on a CPU, as the live bench measured it.
@@ -194,7 +229,8 @@ impl Response for HandlersResponse {
             }
         }
         let probed = self.window.as_ref().and_then(|window| window.probed.as_ref());
-        if probed.is_some_and(|probed| probed.contexts.len() > CONTEXTS_MAX) {
+        let rows = probed.map_or(0, |probed| probed.contexts.len().max(probed.delays.len()));
+        if rows > CONTEXTS_MAX {
             return Err(format!("it has more than {CONTEXTS_MAX} contexts"));
         }
         let senders = probed.and_then(|probed| probed.senders.as_ref());

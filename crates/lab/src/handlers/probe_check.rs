@@ -85,6 +85,48 @@ impl CheckedSender {
     }
 }
 
+/// The measured and the exact delays of one kind of work in one condition.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CheckedDelays {
+    /// Label of the condition.
+    pub condition: String,
+    /// Label of the [`attribution::ContextKind`].
+    pub kind: String,
+    /// Number of the [`attribution::Context`].
+    pub number: u32,
+    /// Name of the [`attribution::Context`].
+    pub name: String,
+    /// Delays that the probes counted.
+    pub probed_count: u64,
+    pub probed_total_ns: u64,
+    pub probed_max_ns: u64,
+    /// Exact number of delays.
+    pub true_count: u64,
+    pub true_total_ns: f64,
+    pub true_max_ns: f64,
+}
+
+impl CheckedDelays {
+    fn probed_mean_ns(&self) -> Option<f64> {
+        mean(self.probed_total_ns as f64, self.probed_count)
+    }
+
+    fn true_mean_ns(&self) -> Option<f64> {
+        mean(self.true_total_ns, self.true_count)
+    }
+
+    /// Error of the mean: measured minus exact, ns. `None` if one side has no delays.
+    fn error_ns(&self) -> Option<f64> {
+        Some(self.probed_mean_ns()? - self.true_mean_ns()?)
+    }
+
+    /// Relative error of the mean. `None` if one side has no delays, or the exact mean is 0.
+    fn error_ratio(&self) -> Option<f64> {
+        let truth = self.true_mean_ns().filter(|truth| *truth > 0.0)?;
+        Some(self.error_ns()? / truth)
+    }
+}
+
 /// Cost of the BPF programs at one class of tracepoints, in one condition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeCost {
@@ -313,6 +355,54 @@ pub fn probe_senders(checked: &[CheckedSender]) -> Table {
     columns.table("probe_senders", doc, checked).displayed(display_by_condition())
 }
 
+/// Table `probe_delays`: one row per kind of delayed work and condition.
+#[must_use]
+pub fn probe_delays(checked: &[CheckedDelays]) -> Table {
+    let doc = "Delays in the guest: measurements of the live bench's probes, and the exact values of the simulator, which \
+               end where the first probe starts.";
+    let ns = |name: &str, doc: &str| column(name, doc).format(Format::Microseconds);
+    let columns = Columns::all([
+        column("condition", "Condition: load/rate/stimulus.")
+            .text(|delays: &CheckedDelays| delays.condition.clone()),
+        column("kind", "Kind of the delayed work: hrtimer, timer or irq_thread.")
+            .priority(90)
+            .text(|delays: &CheckedDelays| delays.kind.clone()),
+        column("number", "Number of the thread's IRQ line; 0 for timers.")
+            .detail()
+            .uint(|delays: &CheckedDelays| delays.number),
+        column("name", "Name of the thread's handler; (all) for all timers together.")
+            .priority(100)
+            .text(|delays: &CheckedDelays| delays.name.clone()),
+        column("measured_count", "Delays that the probes counted.")
+            .shown_as("measured", 80)
+            .uint(|delays: &CheckedDelays| delays.probed_count),
+        column("exact_count", "Delays within the probes' window, by the simulator.")
+            .shown_as("exact", 79)
+            .uint(|delays: &CheckedDelays| delays.true_count),
+        ns("measured_mean_ns", "Mean delay by the probes.")
+            .shown_as("measured mean", 98)
+            .real(|delays: &CheckedDelays| delays.probed_mean_ns()),
+        ns("exact_mean_ns", "Exact mean delay.")
+            .shown_as("exact mean", 97)
+            .real(|delays: &CheckedDelays| delays.true_mean_ns()),
+        ns("mean_error_ns", "measured_mean_ns minus exact_mean_ns.")
+            .shown_as("error", 96)
+            .real(|delays: &CheckedDelays| delays.error_ns()),
+        column("mean_error_ratio", "mean_error_ns over exact_mean_ns.")
+            .shown_as("error ratio", 99)
+            .real(|delays: &CheckedDelays| delays.error_ratio()),
+        ns("measured_max_ns", "The longest delay by the probes.")
+            .shown_as("measured max", 70)
+            .uint(|delays: &CheckedDelays| {
+                (delays.probed_count > 0).then_some(delays.probed_max_ns)
+            }),
+        ns("exact_max_ns", "The longest exact delay.")
+            .shown_as("exact max", 69)
+            .real(|delays: &CheckedDelays| (delays.true_count > 0).then_some(delays.true_max_ns)),
+    ]);
+    columns.table("probe_delays", doc, checked).displayed(display_by_condition())
+}
+
 /// Table `probe_costs`: one row per class of tracepoints and condition.
 #[must_use]
 pub fn probe_costs(costs: &[ProbeCost]) -> Table {
@@ -430,5 +520,23 @@ mod tests {
         assert_eq!((table.check_display(), probe_costs(&[]).check_display()), (Ok(()), Ok(())));
         let error = table.columns.iter().position(|column| column.name == "self_mean_error_ratio");
         assert_eq!(table.rows()[0][error.unwrap()], Value::Absent);
+    }
+
+    #[test]
+    fn delays_are_compared_by_their_means() {
+        let delays = CheckedDelays {
+            probed_count: 2,
+            probed_total_ns: 220,
+            true_count: 3,
+            true_total_ns: 300.0,
+            ..CheckedDelays::default()
+        };
+        assert!((delays.error_ratio().unwrap() - 0.1).abs() < 1e-9);
+        let without = CheckedDelays { true_count: 3, ..CheckedDelays::default() };
+        assert_eq!((without.error_ns(), without.error_ratio()), (None, None));
+        let table = probe_delays(&[delays, without]);
+        assert_eq!(table.check_display(), Ok(()));
+        let error = table.columns.iter().position(|column| column.name == "mean_error_ns");
+        assert_eq!(table.rows()[1][error.unwrap()], Value::Absent);
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use lab::experiment::{Absence, Bench, BenchError};
 use lab::handlers::in_guest::{
-    GuestWindow, HandlersItem, HandlersRequest, Probed, ProbedContext, items,
+    GuestWindow, HandlersItem, HandlersRequest, Probed, ProbedContext, ProbedDelays, items,
 };
 use lab::handlers::{Condition, ContextStats, HandlersBench, SENDERS, SenderRow, Stimulus};
 use lab::keys;
@@ -119,6 +119,7 @@ fn probed(
     settings.calibration_calls = CALLS_SIMULATED;
     settings.events.clone_from(&request.events);
     settings.senders = request.senders;
+    settings.delays = request.delays;
     let mut bench = LiveBench::new(settings)?;
     let sample = bench.measure(request.condition, 0)?;
     let overhead = bench.probe_overhead();
@@ -152,6 +153,7 @@ fn probed(
         lost: sample.lost(),
         contexts,
         senders,
+        delays: sample.delays.iter().flatten().map(ProbedDelays::of).collect(),
     };
     Ok(GuestWindow {
         length_ns: sample.length_ns(),
@@ -231,6 +233,7 @@ mod tests {
             probed: false,
             senders: false,
             events: Vec::new(),
+            delays: false,
         }
     }
 

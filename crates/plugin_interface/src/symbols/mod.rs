@@ -54,6 +54,8 @@ pub const WAKE_PROBE: u32 = 8;
 pub const SWITCH_PROBE: u32 = 9;
 /// The position in [`probe_name`] of the function that calls the programs when a CPU queues a call for another CPU.
 pub const QUEUE_PROBE: u32 = 10;
+/// The position in [`probe_name`] of the function that calls the programs when a high-resolution timer expires.
+pub const HRTIMER_PROBE: u32 = 14;
 /// This number plus a task's id is the [`KernelContext::Function`] of the programs that the kernel calls when it wakes
 /// this task.
 pub const WAKE_FIRST: u32 = 0x1000_0000;

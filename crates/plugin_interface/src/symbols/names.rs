@@ -34,7 +34,7 @@ pub(super) const POINTS: [(&str, Action); 23] = [
 ];
 
 /// The kernel calls the BPF programs at the live bench's tracepoints through these functions, one per tracepoint class.
-pub(super) const PROBES: [&str; 14] = [
+pub(super) const PROBES: [&str; 15] = [
     "__bpf_trace_irq_handler_entry",
     "__bpf_trace_irq_handler_exit",
     "__bpf_trace_softirq",
@@ -49,6 +49,7 @@ pub(super) const PROBES: [&str; 14] = [
     "__bpf_trace_csd_function",
     "__bpf_trace_ipi_send_cpu",
     "__bpf_trace_ipi_send_cpumask",
+    "__bpf_trace_hrtimer_expire_entry",
 ];
 
 /// Functions that call all BPF programs at a vector's entry one after the other, if several are attached.

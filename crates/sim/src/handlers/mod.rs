@@ -8,6 +8,7 @@ mod delays;
 mod events;
 mod senders;
 mod verify;
+mod verify_delays;
 mod verify_senders;
 mod victims;
 

@@ -8,12 +8,15 @@ use attribution::context::vector_named;
 use lab::experiment::BenchError;
 use lab::handlers::Condition;
 use lab::handlers::in_guest::{Probed, ProbedContext};
-use lab::handlers::probe_check::{CheckedContext, CheckedEvent, CheckedSender, ProbeCost};
+use lab::handlers::probe_check::{
+    CheckedContext, CheckedDelays, CheckedEvent, CheckedSender, ProbeCost,
+};
 use plugin_interface::symbols::{BODY_FIRST, GATE_PROBE, PROBE_FIRST, probe_name};
 use simrecord::counters::{CYCLES, INSTRUCTIONS};
 
 use super::bench::SimBench;
 use super::senders::SenderNames;
+use super::verify_delays::check_delays;
 use super::verify_senders::checked_senders;
 use crate::accounting::{CpuUse, RegionUse, SpanUse};
 
@@ -24,6 +27,8 @@ pub struct Verified {
     pub sources: Vec<CheckedContext>,
     /// The senders of both sides.
     pub senders: Vec<CheckedSender>,
+    /// Delays of threads and timers, if they were measured.
+    pub delays: Vec<CheckedDelays>,
     /// Cost of the probes, by class of tracepoints.
     pub costs: Vec<ProbeCost>,
     /// The measurements of the live bench in the guest.
@@ -67,6 +72,8 @@ impl SimBench {
             .into_values()
             .filter_map(|source| self.check(&label, &source, region, events_region))
             .collect();
+        let delays =
+            check_delays(&label, &probed, region, &outcome.accounting, |cycles| self.ns_of(cycles));
         let probes = (0..).map_while(|position| Some((position, probe_name(position)?)));
         let costs = probes
             .filter(|(position, _)| *position != GATE_PROBE)
@@ -76,7 +83,7 @@ impl SimBench {
         if cpus.any(|cpu| gates(cpu).is_none()) {
             warnings.push(GATE_UNSEEN.to_owned());
         }
-        Ok(Some(Verified { sources, senders, costs: costs.collect(), warnings, probed }))
+        Ok(Some(Verified { sources, senders, delays, costs: costs.collect(), warnings, probed }))
     }
 
     /// Returns the simulator's values for a context that the probes timed. `events`: the region with the probes' counts
@@ -191,7 +198,7 @@ fn around_tracepoints(spans: &[SpanUse]) -> Vec<[u64; 2]> {
 
 /// When a span would have started if its task had never been switched out. 0 for a span that started on another CPU, with
 /// another time, if that time would be negative.
-fn started_at(span: &SpanUse) -> u64 {
+pub(super) fn started_at(span: &SpanUse) -> u64 {
     span.ended_at_cycles.saturating_sub(span.inclusive_cycles)
 }
 
@@ -208,7 +215,7 @@ pub(super) fn gates(cpu: &CpuUse) -> Option<(u64, u64)> {
 }
 
 /// Like [`gates`]. A window with unknown gates is always open.
-fn window_of(cpu: &CpuUse) -> (u64, u64) {
+pub(super) fn window_of(cpu: &CpuUse) -> (u64, u64) {
     gates(cpu).unwrap_or((0, u64::MAX))
 }
 

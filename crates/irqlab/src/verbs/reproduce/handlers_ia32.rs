@@ -124,6 +124,7 @@ fn measure(
         probed: false,
         senders: false,
         events: Vec::new(),
+        delays: false,
     };
     let (events, on_host) = (Vec::new(), Map::new());
     let settings = SimSettings {

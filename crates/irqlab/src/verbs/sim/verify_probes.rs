@@ -10,7 +10,8 @@ use anyhow::bail;
 use lab::experiment::{Bench, BenchError, BenchFacts, missing_warning};
 use lab::handlers::in_guest::HandlersRequest;
 use lab::handlers::probe_check::{
-    CheckedContext, CheckedSender, ProbeCost, probe_costs, probe_senders, probes,
+    CheckedContext, CheckedDelays, CheckedSender, ProbeCost, probe_costs, probe_delays,
+    probe_senders, probes,
 };
 use lab::handlers::{Condition, HandlersBench, Load, Rate, Stimulus};
 use lab::wakeup::probe_check::ConditionCheck;
@@ -80,6 +81,9 @@ pub struct VerifyArgs {
     /// Also compare the senders of function calls and interrupts (table probe_senders)
     #[arg(long)]
     senders: bool,
+    /// Also compare how long threads of interrupts and timers wait for their run (`handlers --delays`)
+    #[arg(long)]
+    delays: bool,
     #[command(flatten)]
     results: ResultArgs,
     /// Measure while this command runs in the guest's shell
@@ -134,6 +138,9 @@ impl VerifyArgs {
             _ if !self.command.is_empty() && !self.stimulus.is_empty() => {
                 refused("--stimulus and a command cannot be combined: leave out one of them")
             }
+            Experiment::Wakeup if self.delays => {
+                refused("--delays works only with --experiment handlers")
+            }
             Experiment::Handlers | Experiment::Wakeup => Ok(()),
         }
     }
@@ -166,6 +173,7 @@ impl ConditionResult for Verified {
     fn add_rows_to(self, all: &mut AllResults) {
         all.contexts.extend(self.sources);
         all.senders.extend(self.senders);
+        all.delays.extend(self.delays);
         all.costs.extend(self.costs);
     }
 }
@@ -175,6 +183,7 @@ impl ConditionResult for Verified {
 struct AllResults {
     contexts: Vec<CheckedContext>,
     senders: Vec<CheckedSender>,
+    delays: Vec<CheckedDelays>,
     wakeups: Vec<ConditionCheck>,
     /// Rows of table `probe_costs`.
     costs: Vec<ProbeCost>,
@@ -259,6 +268,9 @@ pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     if args.senders {
         tables.push(probe_senders(&all.senders));
     }
+    if args.delays {
+        tables.push(probe_delays(&all.delays));
+    }
     tables.push(probe_costs(&all.costs));
     open.finish(&assemble(args, open.started(), host, bench.facts(), all, tables), &[])
 }
@@ -279,6 +291,7 @@ fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<Strin
         spans: true,
         senders: args.senders,
         transitions: args.senders,
+        delays: args.delays,
         ..args.level.watch(model)
     };
     let stop = stop_on_signals()?;
@@ -307,6 +320,7 @@ fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<Strin
             probed: true,
             senders: args.senders,
             events: events.iter().map(|name| (*name).to_owned()).collect(),
+            delays: args.delays,
         },
         events: vec!["none".to_owned()],
         on_host: Map::new(),
