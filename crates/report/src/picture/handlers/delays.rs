@@ -164,8 +164,8 @@ pub fn delays(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         return Ok(None);
     };
     let mut notes = vec![
-        "The time from the raise of a softirq, the queueing of a work item, the request for a thread or the due time of a \
-         timer, to its run. p99 needs 100 delays."
+        "The time from the raise of a softirq, or from the request, queueing or due time of other work, to its run. p99 needs \
+         100 delays."
             .to_owned(),
     ];
     if unjoined_runs > 0.0 {
