@@ -32,8 +32,15 @@ const HANDLER_STRUCTS: [&str; 13] = [
 /// Structures of `handlers.bpf.c` with single events that this crate reads or writes.
 const TRACE_STRUCTS: [&str; 2] = ["trace_cpu", "trace_event"];
 /// Structures of `noise.bpf.c` that this crate reads or writes.
-const NOISE_STRUCTS: [&str; 5] =
-    ["noise_mark", "noise_switch", "noise_config", "waker", "noise_waker"];
+const NOISE_STRUCTS: [&str; 7] = [
+    "noise_mark",
+    "noise_switch",
+    "noise_config",
+    "waker",
+    "noise_waker",
+    "noise_sender",
+    "noise_sender_record",
+];
 /// Structures of `services.bpf.c` that this crate reads or writes.
 const SERVICE_STRUCTS: [&str; 10] = [
     "service_config",

@@ -23,6 +23,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
  */
 const struct noise_switch *switch_record __attribute__((unused));
 const struct noise_waker *waker_record __attribute__((unused));
+const struct noise_sender_record *sender_record __attribute__((unused));
 
 /* CO-RE ignores ___ and the rest of the name. */
 struct task_struct___of_noise {
@@ -121,14 +122,16 @@ static __always_inline int leave(u32 key)
 
 #define TRACEPOINT(name) SEC("?tp_btf/" name)
 
+#include "noise_senders.h"
+
 #define VECTOR(position, vector)                                                                   \
 	TRACEPOINT(#vector "_entry") int vector##_in(void *ctx)                                    \
 	{                                                                                          \
-		return enter(KEY_VECTOR + position);                                                \
+		return enter_vector(KEY_VECTOR + position);                                        \
 	}                                                                                          \
 	TRACEPOINT(#vector "_exit") int vector##_out(void *ctx)                                    \
 	{                                                                                          \
-		return leave(KEY_VECTOR + position);                                                \
+		return leave_vector(KEY_VECTOR + position);                                        \
 	}
 
 VECTORS(VECTOR)

@@ -3,9 +3,7 @@
  * Senders of inter-processor interrupts (IPIs): which task or interrupt asks another CPU to call a function, or sends
  * it an interrupt, from which place in the kernel, and what the function costs on the CPU that calls it.
  *
- * A queued call is joined to its run by the address of the kernel's call_single_data (csd) and by the target CPU. An
- * event may not come to the programs, so a run is joined only where no other call can lie between: see
- * attribution::senders, which has the same rules and a test of them.
+ * sent_calls.h joins each call to its run.
  *
  * All programs have small frames, because they run in the middle of the kernel's own work.
  */
@@ -14,17 +12,8 @@
 
 #ifndef IRQLAB_NO_BTF
 
-/* include/linux/smp_types.h: the flags of a csd. The kernel gives these numbers no named type. */
-#define CSD_LOCKED 1
-#define CSD_TYPE_MASK 0xf0
-#define CSD_TYPE_SHIFT 4
-#define CSD_ASYNC 0
-#define CSD_WAKEUP 3
-
-/* include/linux/preempt.h */
-#define PREEMPT_SOFTIRQ (1 << 8) /* a softirq runs; the other bits of the field count its prohibitions */
-#define PREEMPT_HARDIRQ (0xf << 16)
-#define PREEMPT_NMI (0xf << 20)
+#include "interrupt_state.h"
+#include "sent_calls.h"
 
 /* How many of the innermost spans are searched for the interrupt that sends. */
 #define SENDER_SPANS_MAX 4
@@ -35,31 +24,6 @@ struct {
 	__type(key, struct sender_key);
 	__type(value, struct sender_row);
 } sender_rows SEC(".maps");
-
-struct call_id {
-	u64 csd;
-	u64 target; /* CPU that calls the function */
-};
-
-/* A call that waits for its run on its target. */
-struct queued_call {
-	u64 queued_ns;
-	u32 calls; /* number of calls that were seen without a run; the kernel has at most two */
-	u32 sender_cpu; /* for traces only */
-	struct party party; /* of the sender, for its victims */
-	struct sender_key sender;
-};
-
-/*
- * A task's csd for wake-ups stays here if its wake-up is run together with others, because that has no event. So the
- * map drops the least recently used call when it is full. The dropped call is one that is not joined.
- */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, QUEUED_CALLS_MAX);
-	__type(key, struct call_id);
-	__type(value, struct queued_call);
-} queued_calls SEC(".maps");
 
 /* The function that this CPU calls. Functions of csds are called with interrupts off, so there is only one. */
 struct running_call {
@@ -140,16 +104,6 @@ static __always_inline bool is_window_open(u32 cpu)
 	return open->words[index] >> (cpu & 63) & 1;
 }
 
-static __always_inline bool is_softirq_key(u32 key)
-{
-	return key >= KEY_SOFTIRQ && key < KEY_NMI;
-}
-
-static __always_inline bool is_hardirq_key(u32 key)
-{
-	return (key >= KEY_VECTOR && key < KEY_SOFTIRQ) || (key >= KEY_IRQ && key < KEY_DELAY_SOFTIRQ);
-}
-
 /*
  * The key of the interrupt or softirq that this CPU handles now; KEY_NONE in a task. The kernel's own count says which
  * of the three it is. The span stack says which interrupt it is, if its entry came to a program.
@@ -181,19 +135,6 @@ static __noinline u32 interrupt_that_sends(struct cpu_state *cpu)
 	return is_hardirq ? SENDER_HARDIRQ : SENDER_SOFTIRQ;
 }
 
-/* Sets all fields: the compiler must leave no byte of a key undefined. */
-static __always_inline void name_sender(struct sender_key *key, struct cpu_state *cpu, u32 event,
-					u64 function, u64 call_site)
-{
-	key->function = function;
-	key->call_site = call_site;
-	key->event = event;
-	key->context = interrupt_that_sends(cpu);
-	__builtin_memset(key->task, 0, sizeof(key->task));
-	if (key->context == KEY_NONE)
-		bpf_get_current_comm(key->task, sizeof(key->task));
-}
-
 /* The sender as a cause for its victims. An interrupt that sends is not the cause of the task that it interrupts. */
 static __always_inline void name_sending_party(struct party *party, struct sender_key *key)
 {
@@ -222,18 +163,6 @@ static __always_inline void end_sender_run(struct cpu_state *cpu, struct probe_r
 		end_probe_run(cpu, run, events);
 }
 
-static __always_inline u32 csd_flags(u64 csd)
-{
-	struct __call_single_node *node = (void *)csd; /* the first field of a csd */
-
-	return BPF_CORE_READ(node, u_flags);
-}
-
-static __always_inline u32 csd_type(u64 csd)
-{
-	return (csd_flags(csd) & CSD_TYPE_MASK) >> CSD_TYPE_SHIFT;
-}
-
 /* Counts `targets` events of the sender `key`. `target`: the only target. */
 static __always_inline void count_sent(struct cpu_state *cpu, struct sender_key *key, u32 targets,
 				       u32 target)
@@ -251,18 +180,11 @@ static __always_inline void count_sent(struct cpu_state *cpu, struct sender_key 
 		note_cpu(row->target_cpus, target);
 }
 
-/* Notes the call, whose run comes. The kernel executes queued irq_work without an event. */
-static __always_inline void note_queued(struct call_id *id, struct sender_key *key, u64 now_ns)
+/* Notes the call, whose run comes, and its sender for the victims. The kernel executes queued irq_work without an event. */
+static __always_inline void note_call(struct call_id *id, struct sender_key *key, u64 now_ns)
 {
-	struct queued_call *earlier = bpf_map_lookup_elem(&queued_calls, id);
-	struct queued_call call = { .queued_ns = now_ns, .calls = 1 };
+	struct queued_call call = { .queued_ns = now_ns };
 
-	/*
-	 * The kernel unlocks the csd of an asynchronous call just before the call. So it can be queued again before that
-	 * event. All other csds are queued only after their run: the run of the earlier call was not seen.
-	 */
-	if (earlier && key->event == SENDER_CALL + CSD_ASYNC)
-		call.calls = 2;
 	call.sender = *key;
 #ifdef IRQLAB_TRACE
 	call.sender_cpu = bpf_get_smp_processor_id();
@@ -270,7 +192,7 @@ static __always_inline void note_queued(struct call_id *id, struct sender_key *k
 	name_sending_party(&call.party, key);
 	if (SUMS_VICTIMS && key->event == SENDER_CALL + CSD_WAKEUP)
 		note_wakeup(id->target, &call.party);
-	bpf_map_update_elem(&queued_calls, id, &call, BPF_ANY);
+	note_queued(id, &call);
 }
 
 /*
@@ -286,55 +208,18 @@ TRACEPOINTS("csd_queue_cpu") int call_queued(u64 *ctx)
 	struct probe_run run;
 
 	if (!is_window_open(id.target)) {
-		/* The csd is queued anew: an earlier call must not be joined to the run. */
-		bpf_map_delete_elem(&queued_calls, &id);
+		forget_queued(&id);
 		return 0;
 	}
 	start_sender_run(cpu, &run, &events, now_ns);
-	name_sender(&key, cpu, SENDER_CALL + (csd_type(id.csd) & 3), ctx[2], ctx[1]);
+	name_sender(&key, interrupt_that_sends(cpu), SENDER_CALL + (csd_type(id.csd) & 3), ctx[2], ctx[1]);
 	count_sent(cpu, &key, 1, id.target);
 	if (key.event != SENDER_IRQ_WORK)
-		note_queued(&id, &key, now_ns);
+		note_call(&id, &key, now_ns);
 	else if (SUMS_VICTIMS)
 		note_irq_work(id.target, now_ns);
 	end_sender_run(cpu, &run, &events);
 	return 0;
-}
-
-/*
- * Takes the call that a run belongs to. Returns when it was queued, and copies its sender and the sender's party; 0 if
- * no call can be joined to the run.
- */
-static __always_inline u64 take_queued(struct call_id *id, u64 function, u64 last_wakeup_ns,
-				       struct sender_key *sender, struct party *party)
-{
-	struct queued_call *call = bpf_map_lookup_elem(&queued_calls, id);
-	bool is_queued_again;
-	u64 queued_ns;
-
-	if (!call)
-		return 0;
-	/* The csd is locked again: the last call is not that of this run. */
-	is_queued_again = call->sender.event == SENDER_CALL + CSD_ASYNC &&
-			  csd_flags(id->csd) & CSD_LOCKED;
-	if (is_queued_again && call->calls > 1) {
-		call->calls = 1;
-		return 0;
-	}
-	queued_ns = call->queued_ns;
-	/*
-	 * A function that wakes queued tasks wakes all of them, and has an event for the first only. A wake-up that was
-	 * queued before the last such function started is done.
-	 */
-	if (is_queued_again || call->sender.function != function ||
-	    (call->sender.event == SENDER_CALL + CSD_WAKEUP && queued_ns <= last_wakeup_ns)) {
-		queued_ns = 0;
-	} else {
-		*sender = call->sender;
-		*party = call->party;
-	}
-	bpf_map_delete_elem(&queued_calls, id);
-	return queued_ns;
 }
 
 #ifdef IRQLAB_TRACE
@@ -477,7 +362,7 @@ TRACEPOINT("ipi_send_cpu") int interrupt_sent(u64 *ctx)
 	if (!is_window_open(target))
 		return 0;
 	start_sender_run(cpu, &run, &events, now_ns);
-	name_sender(&key, cpu, SENDER_IPI, ctx[2], ctx[1]);
+	name_sender(&key, interrupt_that_sends(cpu), SENDER_IPI, ctx[2], ctx[1]);
 	count_sent(cpu, &key, 1, target);
 #ifdef IRQLAB_TRACE
 	if (cpu && !key.function)
@@ -525,7 +410,7 @@ TRACEPOINT("ipi_send_cpumask") int interrupts_sent(u64 *ctx)
 	if (!count_open(ctx[0], 0))
 		return 0;
 	start_sender_run(cpu, &run, &events, now_ns);
-	name_sender(&key, cpu, SENDER_IPI_TO_SEVERAL, ctx[2], ctx[1]);
+	name_sender(&key, interrupt_that_sends(cpu), SENDER_IPI_TO_SEVERAL, ctx[2], ctx[1]);
 	row = sender_row_of(&key);
 	if (row) {
 		add_atomically(&row->count, count_open(ctx[0], row->target_cpus));

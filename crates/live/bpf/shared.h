@@ -6,7 +6,7 @@
 #ifndef IRQLAB_SHARED_H
 #define IRQLAB_SHARED_H
 
-#include "constants.h"
+#include "parties.h"
 
 /* The configuration, which the loader sets once, before it loads the programs. */
 struct config {
@@ -127,15 +127,6 @@ struct row {
 	__u32 sections[SECTIONS * SECTION_SLOTS];
 };
 
-/* Who sends, what, and from where. All bytes count: each unused byte is 0. */
-struct sender_key {
-	__u64 function; /* the called function; of an interrupt, the kernel's callback for it; 0: none */
-	__u64 call_site; /* the return address in the function that sends */
-	__u32 event; /* SENDER_CALL plus the csd's type, or another SENDER_ event */
-	__u32 context; /* key of the interrupt that sends; KEY_NONE: a task; or SENDER_OTHERS and so on */
-	char task[TASK_NAME_BYTES]; /* name of the task that sends; empty in an interrupt */
-};
-
 /* What a sender sent, over all CPUs. */
 struct sender_row {
 	__u64 count; /* calls or interrupts to measured CPUs, one for each target */
@@ -149,13 +140,6 @@ struct sender_row {
 	__u64 completion_max_ns;
 	__u64 sender_cpus[SENDER_CPU_WORDS]; /* a bit for each CPU that sent */
 	__u64 target_cpus[SENDER_CPU_WORDS];
-};
-
-/* A task or a control group that pays for interrupts or causes them. All bytes count: each unused byte is 0. */
-struct party {
-	__u64 id[2]; /* PARTY_TASK: the bytes of the name; PARTY_CGROUP: the group's id, and 0 */
-	__u32 kind;
-	__u32 unused;
 };
 
 /* A cell of the matrix of victims and causes, for each context. */

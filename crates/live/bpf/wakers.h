@@ -9,10 +9,7 @@
 #ifndef IRQLAB_WAKERS_H
 #define IRQLAB_WAKERS_H
 
-/* include/linux/preempt.h */
-#define PREEMPT_SOFTIRQ (1 << 8) /* a softirq runs */
-#define PREEMPT_HARDIRQ (0xf << 16)
-#define PREEMPT_NMI (0xf << 20)
+#include "interrupt_state.h"
 
 /* include/linux/sched.h */
 #define TASK_WAKING 0x0200
@@ -64,7 +61,7 @@ static __always_inline struct open_contexts *contexts_here(void)
 {
 	u32 zero = 0;
 
-	return cfg.follows_wakers ? bpf_map_lookup_elem(&contexts, &zero) : 0;
+	return cfg.follows_wakers || cfg.follows_senders ? bpf_map_lookup_elem(&contexts, &zero) : 0;
 }
 
 static __always_inline void note_entry(u32 key)
@@ -123,6 +120,8 @@ static __always_inline void note_switch(struct task_struct___of_wakers *previous
 	if (!here)
 		return;
 	here->depth = 0;
+	if (!cfg.follows_wakers)
+		return;
 	state = state_of(previous);
 	if (preempted || !state || state & TASK_WAKING)
 		return;
@@ -130,16 +129,6 @@ static __always_inline void note_switch(struct task_struct___of_wakers *previous
 	chain = bpf_map_lookup_elem(&wakings, &pid);
 	if (chain)
 		chain->count = 0;
-}
-
-static __always_inline bool is_softirq(u32 key)
-{
-	return key >= KEY_SOFTIRQ && key < KEY_NMI;
-}
-
-static __always_inline bool is_hardirq(u32 key)
-{
-	return (key >= KEY_VECTOR && key < KEY_SOFTIRQ) || (key >= KEY_IRQ && key < KEY_DELAY_SOFTIRQ);
 }
 
 /*
@@ -161,12 +150,12 @@ static __always_inline u32 context_now(void)
 	if (depth)
 		innermost = here->keys[(depth - 1) & (CONTEXTS_MAX - 1)];
 	if (count & (PREEMPT_HARDIRQ | PREEMPT_NMI))
-		return is_hardirq(innermost) && !(count & PREEMPT_NMI) ? innermost : SENDER_HARDIRQ;
+		return is_hardirq_key(innermost) && !(count & PREEMPT_NMI) ? innermost : SENDER_HARDIRQ;
 	if (bpf_core_field_exists(task->softirq_disable_cnt))
-		return is_softirq(innermost) ? innermost : KEY_NONE;
+		return is_softirq_key(innermost) ? innermost : KEY_NONE;
 	if (!(count & PREEMPT_SOFTIRQ))
 		return KEY_NONE;
-	return is_softirq(innermost) ? innermost : SENDER_SOFTIRQ;
+	return is_softirq_key(innermost) ? innermost : SENDER_SOFTIRQ;
 }
 
 /* Whether a name starts with a literal text. A macro, because the loop has a constant length only here. */
@@ -205,7 +194,7 @@ static __always_inline void find_wakers(struct waker_chain *chain, u64 at_ns)
 	waker->cpu = bpf_get_smp_processor_id();
 	bpf_get_current_comm(waker->name, sizeof(waker->name));
 	chain->count = 1;
-	if (waker->key != KEY_NONE && !(is_softirq(waker->key) && is_softirq_thread(waker->name)))
+	if (waker->key != KEY_NONE && !(is_softirq_key(waker->key) && is_softirq_thread(waker->name)))
 		return;
 	earlier = bpf_map_lookup_elem(&wakings, &waker->pid);
 	if (!earlier)

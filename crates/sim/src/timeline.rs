@@ -155,6 +155,7 @@ impl Names<'_> {
             ContextName::Other(kind, name) => (kind, syscall_of(context).unwrap_or(name).into()),
             ContextName::Task(name) => ("task", name.into()),
             ContextName::Context(context) => (context.kind.label(), context.name.into()),
+            ContextName::Sent(sent) => (sent.context.kind.label(), sent.name().into()),
         };
         self.others.entry((context, task)).or_insert_with(name).clone()
     }

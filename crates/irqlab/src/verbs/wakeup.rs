@@ -15,6 +15,7 @@ use lab::noise::ledger::{LONGEST_DEFAULT, LONGEST_MAX};
 use lab::wakeup::in_guest::{RECORDS_MAX, WakeupRequest};
 use lab::wakeup::{Plan, WakeBy, WakeupBench, WakeupSamples};
 use live::host::{HostFacts, Root, format_cpu_list, host_facts, run_host_block};
+use live::marks::Senders;
 use live::wakeup::{DiskFile, Length, LiveWakeup, Policy, Wait, WakerPlace, WakeupSettings};
 use live::window::shell_status;
 use record::Run;
@@ -28,8 +29,9 @@ use crate::console::{self, Redraw};
 use crate::dry_run::print_plan;
 use crate::expected_time;
 use crate::options::{
-    Format, LIVE, On, ResultArgs, SIMULATED, Usage, any_duration, duration, duration_between,
-    guest_cpus, help_with_exit_codes, measured_and_housekeeping_cpus, ns, usable_cpus,
+    Format, LIVE, On, ResultArgs, SENDERS_ONLY_LIVE, SIMULATED, Usage, any_duration, duration,
+    duration_between, guest_cpus, help_with_exit_codes, measured_and_housekeeping_cpus, ns,
+    usable_cpus,
 };
 use crate::pictures::PictureArgs;
 use crate::run::{DIFFERS, EVENTS_LOST, OpenRun, STATUS_LIMIT, stop_on_signals};
@@ -137,6 +139,10 @@ pub struct WakeupArgs {
     /// Do not record who woke the threads (column wakers of table worst, table wakers)
     #[arg(long, conflicts_with = "no_trace", help_heading = LIVE)]
     no_wakers: bool,
+    /// Name who sent an interrupt from another CPU: "call_function from dotnet[812] (membarrier) on CPU 0". Needs Linux 6.4 or
+    /// later. The probes for it cost time on the CPUs that send to measured ones, and in each such interrupt
+    #[arg(long, conflicts_with = "no_trace", help_heading = LIVE)]
+    senders: bool,
     /// Do not compare short windows without and with recorded events first, which takes up to 10 s
     #[arg(long, help_heading = LIVE)]
     no_comparison: bool,
@@ -237,6 +243,7 @@ impl WakeupArgs {
             ("threshold_stop_ns", json!(thresholds.and_then(|thresholds| thresholds.stop_ns))),
             ("trace", json!(!self.no_trace)),
             ("no_wakers", json!(self.no_wakers)),
+            ("senders", json!(self.senders)),
             ("seed", json!(seed)),
             ("keep_worst", json!(self.keep_worst)),
             ("command", json!(self.command)),
@@ -326,6 +333,7 @@ impl WakeupArgs {
             idle_exit_max_us: self.idle_exit_max,
             trace: !self.no_trace,
             wakers: !self.no_wakers,
+            senders: if self.senders { Senders::Named } else { Senders::NotNamed },
             keep,
             keeps_readings: false,
             command: self.command.clone(),
@@ -510,6 +518,9 @@ fn check_simulated(args: &WakeupArgs, model: Option<&str>, vcpus: u32) -> Result
     }
     if !args.on_threshold.is_empty() || args.idle_exit_max.is_some() {
         return refused("--on-threshold and --idle-exit-max work only with --on live".to_owned());
+    }
+    if args.senders {
+        return refused(SENDERS_ONLY_LIVE.to_owned());
     }
     args.simulated.guest.refuse_free_running()?;
     let wakeups = ns(args.simulated_duration()).div_ceil(ns(args.period).max(1));

@@ -23,6 +23,7 @@ mod noise;
 mod preempt_rt;
 mod sampled;
 mod senders;
+mod sent_causes;
 mod services;
 mod signal;
 #[path = "../support/mod.rs"]

@@ -2,7 +2,9 @@
 # then unmaps pages that it has written, UNMAPS times, and then gives the other thread another scheduling class, RESCHEDULES
 # times. Each call interrupts CPU 1, and so does each unmapping: CPU 1 may have the translations of the pages in its TLB. The
 # running thread of CPU 1 leaves class SCHED_FIFO, so CPU 0 sends CPU 1 a reschedule interrupt.
+.ifndef CALLS
 .set CALLS, 200
+.endif
 .set UNMAPS, 100
 .set RESCHEDULES, 50
 

@@ -133,6 +133,10 @@ pub fn words(name: &ContextName) -> (String, String) {
             )
         }
         ContextName::Task(name) => (name.clone(), "task".to_owned()),
+        ContextName::Sent(sent) => {
+            let kind = sent.context.kind.label();
+            (format!("{kind} {} {}", sent.context.number, sent.label()), kind.to_owned())
+        }
         ContextName::Other(kind, name) => (format!("{kind} {name}"), (*kind).to_owned()),
     }
 }

@@ -19,6 +19,7 @@ pub mod placement;
 mod quantum;
 pub mod sample;
 pub mod scale;
+pub mod sent;
 pub mod split;
 mod tables;
 
@@ -32,4 +33,5 @@ pub use sample::{
     ContextName, CpuNoise, Fixed, IDLE, Injected, LoopResult, NoiseSample, PairedWindows,
     QuantumCycles, Slots, Traced, kind_and_name,
 };
+pub use sent::{InterruptSender, Processes, SentInterrupt};
 pub use split::{AttributionParameters, Class, Gap, Mark, Part, SplitFaults, What, split};

@@ -9,6 +9,7 @@ use super::ledger::GapLedger;
 use super::loops::Loop;
 use super::placement::CpuActivity;
 use super::quantum::Quantum;
+use super::sent::SentInterrupt;
 use super::split::Part;
 use crate::cpu_warnings::CpuWarning;
 use crate::cpus::UnmeasuredCpu;
@@ -24,6 +25,8 @@ pub const IDLE: &str = "idle";
 pub enum ContextName {
     Context(Context),
     Task(String),
+    /// An interrupt that another CPU sent, with its sender.
+    Sent(SentInterrupt),
     /// Kind and name of a context that only a bench that sees every cycle can observe.
     Other(&'static str, String),
 }
@@ -41,8 +44,24 @@ impl ContextName {
                 (context.kind.label(), name)
             }
             ContextName::Task(name) => ("task", name.clone()),
+            ContextName::Sent(sent) => (sent.context.kind.label(), sent.label()),
             ContextName::Other(kind, name) => (kind, name.clone()),
         }
+    }
+
+    /// Kind and name, in words that are the same in all runs of the same programs: without numbers of processes and CPUs.
+    #[must_use]
+    pub fn stable_kind_and_name(&self) -> (&str, String) {
+        match self {
+            ContextName::Sent(sent) => (sent.context.kind.label(), sent.name()),
+            other => other.kind_and_name(),
+        }
+    }
+
+    /// Whether the name contains a sender.
+    #[must_use]
+    pub fn is_sent(&self) -> bool {
+        matches!(self, ContextName::Sent(_))
     }
 }
 

@@ -395,7 +395,20 @@ pub(super) fn causes(sample: &WakeupSample) -> Table {
         fn kind_and_name(&self) -> Option<(&str, String)> {
             self.thread.sample.kind_and_name(self.part.running)
         }
+
+        /// Kind and name, in words that are the same in all runs of the same programs.
+        fn stable_kind_and_name(&self) -> Option<(&str, String)> {
+            match self.part.running {
+                Running::Context(number) => {
+                    let name = self.thread.sample.names.get(number as usize);
+                    name.map(ContextName::stable_kind_and_name)
+                }
+                _ => self.kind_and_name(),
+            }
+        }
     }
+    let has_senders = sample.names.iter().any(ContextName::is_sent);
+    let (name_header, name_priority) = if has_senders { ("name", 30) } else { ("what ran", 100) };
     let columns = Columns::all([
         cpu_column().of(|row: &Row<'_>| row.thread.cpu.cpu),
         column(
@@ -418,10 +431,14 @@ pub(super) fn causes(sample: &WakeupSample) -> Table {
             .priority(75)
             .key()
             .text(|row: &Row<'_>| row.kind_and_name().map(|(kind, _)| kind.to_owned())),
-        column("name", "Name of the context, as the kernel gives it, or of the task.")
-            .shown_as("what ran", 100)
-            .key()
-            .text(|row: &Row<'_>| row.kind_and_name().map(|(_, name)| name)),
+        column(
+            "name",
+            "Name of the context, as the kernel gives it, or of the task. With --senders, an interrupt from another CPU has \
+             its sender, too: the task's name, and why it sent.",
+        )
+        .shown_as(name_header, name_priority)
+        .key()
+        .text(|row: &Row<'_>| row.stable_kind_and_name().map(|(_, name)| name)),
         column("wakeup_count", "Wake-ups with time of this cause.")
             .shown_as("wake-ups", 70)
             .uint(|row: &Row<'_>| row.times.count),
@@ -455,6 +472,13 @@ pub(super) fn causes(sample: &WakeupSample) -> Table {
         crate::quantiles::p50_p99_interval_columns(["p50_ns", "p99_ns"])
             .of_ref(|row: &Row<'_>| row.times),
     ]);
+    let cause = column(
+        "cause",
+        "What ran, as in name; an interrupt with the process and the CPUs of its sender.",
+    )
+    .shown_as("what ran", 101)
+    .text(|row: &Row<'_>| row.kind_and_name().map(|(_, name)| name));
+    let columns = if has_senders { columns.and([cause]) } else { columns };
     let rows = Thread::all(sample).flat_map(|thread| {
         let worst = thread.cpu.ledger.worst.sorted();
         let worst_ns = worst.iter().map(|record| record.wakeup.late_ns()).sum();
@@ -473,9 +497,11 @@ pub(super) fn causes(sample: &WakeupSample) -> Table {
         others: "below a thousandth of the lateness".to_owned(),
     };
     let display = TableDisplay {
-        headline: "largest: {kind} {name} ({stage}), {late_ratio} of the lateness, {worst_ratio} of that of the \
-                   worst wake-ups"
-            .to_owned(),
+        headline: format!(
+            "largest: {{kind}} {{{}}} ({{stage}}), {{late_ratio}} of the lateness, {{worst_ratio}} of that of the worst \
+             wake-ups",
+            if has_senders { "cause" } else { "name" }
+        ),
         group_by: vec!["cpu".to_owned()],
         sort_by: Some("total_ns".to_owned()),
         filter: Some(filter),
@@ -947,7 +973,7 @@ pub(super) mod tests {
     use super::super::wakers::Waker;
     use super::*;
     use crate::experiment::Experiment;
-    use crate::noise::{KeepDetours, Mark, What};
+    use crate::noise::{InterruptSender, KeepDetours, Mark, Processes, SentInterrupt, What};
     use crate::wall_clock::WallClock;
 
     /// 50,000 wake-ups of the thread on CPU 3, which a task on CPU 0 woke.
@@ -1006,6 +1032,40 @@ pub(super) mod tests {
             absent: Vec::new(),
             wall_clock: None,
         }
+    }
+
+    /// With a sender, the name is the same in each run of its program, and the cause has the process and the CPU.
+    #[test]
+    fn the_sender_of_an_interrupt_is_part_of_its_name_and_of_the_worst_wake_ups() {
+        let cells = |sample: &WakeupSample, column: &str| {
+            let table = causes(sample);
+            assert_eq!(table.check_display(), Ok(()));
+            let cells = table.rows().iter().map(|row| table.get(row, column).cloned());
+            cells.collect::<Vec<_>>()
+        };
+        let mut sample = sample();
+        let plain = (cells(&sample, "total_ns"), cells(&sample, "cause"));
+        assert!(plain.1.iter().all(Option::is_none), "no column without senders");
+        let context = attribution::Context {
+            kind: attribution::ContextKind::Vector,
+            number: 5,
+            name: "call_function".to_owned(),
+        };
+        let sender = InterruptSender::Known {
+            name: "dotnet".to_owned(),
+            processes: Processes::One(812),
+            reason: Some("membarrier".to_owned()),
+            cpus: vec![0],
+        };
+        sample.names[0] = ContextName::Sent(SentInterrupt { context, sender });
+        assert_eq!(cells(&sample, "total_ns"), plain.0, "a name changes no time");
+        let text = |text: &str| Some(record::Value::from(text));
+        let label = "call_function from dotnet[812] (membarrier) on CPU 0";
+        assert!(cells(&sample, "name").contains(&text("call_function from dotnet (membarrier)")));
+        assert!(cells(&sample, "cause").contains(&text(label)));
+        let parts = super::worst_parts(&sample);
+        let is_named = |row: &Vec<record::Value>| parts.get(row, "name").cloned() == text(label);
+        assert!(parts.rows().iter().any(is_named));
     }
 
     #[test]

@@ -159,6 +159,12 @@ shared_constants! {
     MARK_WAKER: u16 = 8;
     /// Largest number of steps of a chain of wakers.
     WAKERS_MAX: usize = 4;
+    /// A record of a sender, whose number the marks at entries of interrupts contain.
+    MARK_SENDER: u16 = 9;
+    /// Largest number of senders that marks tell apart.
+    MARK_SENDERS_MAX: u32 = 4_096;
+    /// The number of all senders that found no number of their own.
+    MARK_SENDERS_OTHER: u32 = u32::MAX;
     /// Number of tasks whose chains of wakers are kept.
     WOKEN_TASKS_MAX: u32 = 16_384;
     /// Bytes of a task's name (`TASK_COMM_LEN`).

@@ -19,11 +19,13 @@ use zerocopy::IntoBytes;
 
 use self::decode::Decoder;
 use crate::bpf::kernel_counters::percpu_offsets;
-use crate::bpf::layout::{NoiseConfig, OFFSET_PREEMPT, OFFSET_RUNQUEUES, WOKEN_TASKS_MAX};
+use crate::bpf::layout::{
+    MARK_SENDERS_MAX, NoiseConfig, OFFSET_PREEMPT, OFFSET_RUNQUEUES, WOKEN_TASKS_MAX,
+};
 use crate::bpf::object::{
     attach_all, failure, load_failure, map_of, open_with_btf, running_release,
 };
-use crate::bpf::programs::choose;
+use crate::bpf::programs::{Chosen, choose, choose_senders};
 use crate::bpf::{BpfError, CallerProgram, Flavour};
 use crate::clock::KernelClock;
 use crate::host::Root;
@@ -56,6 +58,18 @@ pub enum Scope {
     WakersOfWakeUps,
 }
 
+/// Whether marks name the senders of interrupts from other CPUs. The programs for it cost time on the CPUs that send, and in
+/// the interrupts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Senders {
+    Named,
+    NotNamed,
+}
+
+/// The senders that no event shows, and the reason.
+const UNSEEN_SENDER: (&str, &str) =
+    ("the senders of irq_work", "the kernel has no event where queued irq_work runs");
+
 /// Marks that were read from the ring and not yet taken.
 #[derive(Default)]
 struct Inbox {
@@ -75,6 +89,8 @@ pub struct MarkProbes {
     object: Object,
     /// Contexts that these probes cannot see, each with the reason.
     pub absent: Vec<(String, String)>,
+    /// Senders of interrupts that are not named although they are asked for, each with the reason.
+    pub absent_senders: Vec<(String, String)>,
     /// Why wake-ups have no chains of wakers. `None` if they have.
     pub why_no_chains: Option<&'static str>,
 }
@@ -85,11 +101,11 @@ impl MarkProbes {
     /// Fails with [`BpfError::NotPermitted`] without the rights; [`BpfError::Failed`] on a kernel
     /// without type information, or with libbpf's message.
     pub fn load() -> Result<Self, BpfError> {
-        Self::load_for(Scope::Interruptions)
+        Self::load_for(Scope::Interruptions, Senders::NotNamed)
     }
 
     /// Like [`MarkProbes::load`], for a choice of events.
-    pub fn load_for(scope: Scope) -> Result<Self, BpfError> {
+    pub fn load_for(scope: Scope, senders: Senders) -> Result<Self, BpfError> {
         let mut open = open_with_btf("irqlab_noise", OBJECT)?;
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| failure("counting the possible CPUs", &error))?;
@@ -97,12 +113,24 @@ impl MarkProbes {
         let has_count =
             [OFFSET_PREEMPT, OFFSET_RUNQUEUES].iter().all(|place| percpu_offsets[*place] >= 0);
         let follows_wakers = scope == Scope::WakersOfWakeUps && has_count;
-        let config = NoiseConfig { percpu_offsets, follows_wakers: follows_wakers.into() };
+        let sender_programs = match senders {
+            Senders::Named => choose_senders(Flavour::Btf, &percpu_offsets, cpus),
+            Senders::NotNamed => Chosen::default(),
+        };
+        let follows_senders = !sender_programs.programs.is_empty();
+        let config = NoiseConfig {
+            percpu_offsets,
+            follows_wakers: follows_wakers.into(),
+            follows_senders: follows_senders.into(),
+        };
         for mut map in open.maps_mut() {
             let entries = match map.name().to_string_lossy().as_ref() {
                 "marks" => RING_BYTES,
                 "loops" | "sleepers" => cpus as u32,
                 "wakings" if follows_wakers => WOKEN_TASKS_MAX,
+                "sender_numbers" if follows_senders => MARK_SENDERS_MAX,
+                // Their other sizes are in the headers, which handlers.bpf.c shares.
+                "queued_calls" | "sent_reschedules" | "unseen_calls" if !follows_senders => 1,
                 name if name.ends_with(".rodata.config") => {
                     let set = map.set_initial_value(config.as_bytes());
                     set.map_err(|error| failure("setting the programs' constants", &error))?;
@@ -119,6 +147,7 @@ impl MarkProbes {
                 || (name == WAKE_PROGRAM && scope != Scope::Interruptions)
                 || (name == FIRST_WAKE_PROGRAM && follows_wakers)
                 || chosen.programs.iter().any(|program| program == name)
+                || sender_programs.programs.iter().any(|program| program == name)
         };
         for mut program in open.progs_mut() {
             let autoload = is_wanted(&program.name().to_string_lossy());
@@ -130,6 +159,10 @@ impl MarkProbes {
         let ring = ring_reader(&object, Rc::clone(&inbox))?;
         // These programs make no marks of NAPI polls, so their absence is no loss.
         let absent = chosen.absent.into_iter().filter(|(context, _)| context != "napi").collect();
+        let mut absent_senders = sender_programs.absent;
+        if follows_senders {
+            absent_senders.push((UNSEEN_SENDER.0.to_owned(), UNSEEN_SENDER.1.to_owned()));
+        }
         let caller = Arc::new(CallerProgram::load()?);
         let kernel_clock = KernelClock::find(&Root::default(), &caller)?;
         Ok(MarkProbes {
@@ -140,6 +173,7 @@ impl MarkProbes {
             _links: links,
             object,
             absent,
+            absent_senders,
             why_no_chains: match scope {
                 _ if follows_wakers => None,
                 Scope::WakersOfWakeUps => Some(NO_PREEMPTION_COUNT),
@@ -169,6 +203,8 @@ impl MarkProbes {
     ///
     /// Fails if the kernel refuses.
     pub fn announce(&self, cpu: u32, thread: u32) -> Result<(), BpfError> {
+        // A reschedule interrupt of an earlier loop, whose entry had no mark, must not be joined to one of this loop.
+        let _ = self.map("sent_reschedules")?.delete(cpu.as_bytes());
         self.map("loops")?
             .update(cpu.as_bytes(), thread.as_bytes(), MapFlags::ANY)
             .map_err(|error| failure("announcing a loop", &error))

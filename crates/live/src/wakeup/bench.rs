@@ -129,10 +129,13 @@ impl LiveWakeup {
     /// Fails if a disk wakes the threads: their lateness begins with an event of the probes.
     fn load_probes(&mut self) -> Result<(), BenchError> {
         let scope = if self.settings.wakers { Scope::WakersOfWakeUps } else { Scope::WakeUps };
-        match MarkProbes::load_for(scope) {
+        match MarkProbes::load_for(scope, self.settings.senders) {
             Ok(probes) => {
                 for (context, reason) in &probes.absent {
                     self.absent.push(Absence::new("causes", context, reason));
+                }
+                for (senders, reason) in &probes.absent_senders {
+                    self.absent.push(Absence::new("causes", senders, reason));
                 }
                 if let Some(reason) = probes.why_no_chains {
                     self.absent.push(Absence::new("wakers", "who woke the threads", reason));

@@ -29,6 +29,7 @@ use crate::handlers::in_guest::guest_disk;
 use crate::handlers::settings::LiveSettings;
 use crate::handlers::stimuli::Stimuli;
 use crate::host::{Root, first_disk, guest_cpus, has_paired_cards, last_level_cache_bytes};
+use crate::marks::Senders;
 use crate::network::{Rtnetlink, index_of};
 use crate::threads::LockedMemory;
 use crate::window::{BenchPhase, OnStop, Stop, WindowEdge, WindowEnd};
@@ -91,6 +92,7 @@ fn probed(
         idle_exit_max_us: None,
         trace: true,
         wakers: true,
+        senders: Senders::NotNamed,
         keep: KeepDetours::new(wakeups, cpus.len(), 1),
         keeps_readings: true,
         command: Vec::new(),

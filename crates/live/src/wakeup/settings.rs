@@ -11,6 +11,7 @@ use lab::wakeup::WakeBy;
 use signalling::{TimeText, parse_time_ns};
 
 use super::disk::DiskFile;
+use crate::marks::Senders;
 use crate::threads::{deadline, lowest_priority, real_time, round_robin, usual_class};
 use crate::window::Stop;
 
@@ -274,6 +275,8 @@ pub struct WakeupSettings {
     pub trace: bool,
     /// Whether to record who woke the threads, if marks are recorded.
     pub wakers: bool,
+    /// Whether the marks name the senders of interrupts.
+    pub senders: Senders,
     /// Which single wake-ups of each CPU the sample keeps.
     pub keep: KeepDetours,
     /// Whether the sample has the thread's own readings, to check the bench. Memory grows with the window.
