@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use lab::experiment::Bench;
 use lab::noise::{
-    Body, ContextName, CpuNoise, GapLedger, KeepDetours, Loop, LoopResult, NoiseBench, NoiseSample,
-    Part, Visibility,
+    Body, ContextName, CpuNoise, GapLedger, InterruptSender, KeepDetours, Loop, LoopResult,
+    NoiseBench, NoiseSample, Part, Processes, Visibility,
 };
 use live::host::{Root, parse_cpu_list};
+use live::marks::Senders;
 use live::noise::{Length, LiveNoise, NoiseSettings};
 use live::window::Stop;
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, MembarrierCommand, membarrier, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
 static ALONE: Mutex<()> = Mutex::new(());
@@ -40,6 +41,7 @@ fn settings(cpu: u32, millis: u64) -> NoiseSettings {
         threshold_ns: None,
         fifo: None,
         trace: true,
+        senders: Senders::NotNamed,
         cache_bytes: None,
         keep: KeepDetours::with_seed(1),
         command: Vec::new(),
@@ -80,6 +82,104 @@ fn the_ledger_of_a_window_closes() {
     assert!(marks.marks > 0 && marks.lost == 0, "{marks:?}");
     let in_order = ledger.first.windows(2).all(|two| two[0].gap.end_ns <= two[1].gap.start_ns);
     assert!(in_order, "detours overlap");
+}
+
+/// A thread of this process that calls membarrier(2) on a CPU, again and again, until it is dropped. Each call interrupts the
+/// CPUs that run other threads of the process.
+struct Barriers {
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Barriers {
+    const NAME: &str = "planted";
+
+    fn start(cpu: u32) -> Barriers {
+        membarrier(MembarrierCommand::RegisterPrivateExpedited).expect("a registration");
+        let stop = Arc::new(AtomicBool::new(false));
+        let is_stopped = Arc::clone(&stop);
+        let body = move || {
+            let mut only = CpuSet::new();
+            only.set(cpu as usize);
+            sched_setaffinity(None, &only).expect("the CPU is usable");
+            while !is_stopped.load(Ordering::Relaxed) {
+                membarrier(MembarrierCommand::PrivateExpedited).expect("a barrier");
+            }
+        };
+        let thread = std::thread::Builder::new().name(Self::NAME.to_owned()).spawn(body);
+        Barriers { stop, thread: Some(thread.expect("a thread")) }
+    }
+}
+
+impl Drop for Barriers {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let ended = self.thread.take().map(std::thread::JoinHandle::join);
+        assert!(ended.is_none_or(|ended| ended.is_ok()) || std::thread::panicking());
+    }
+}
+
+/// The times of a window's causes add up whether senders are named or not.
+#[test]
+fn the_thread_that_interrupts_the_loop_is_named_with_its_system_call_and_its_cpu() {
+    let _alone = alone();
+    let (cpu, sending_cpu) = (last_cpu(), 0);
+    if cpu == sending_cpu {
+        return needs::not_run(needs::Need::Cpus, "one CPU interrupts no other");
+    }
+    let named = NoiseSettings { senders: Senders::Named, ..settings(cpu, 200) };
+    let mut bench = LiveNoise::new(named).expect("a bench");
+    if bench.visibility() != Visibility::KernelEvents {
+        return needs::not_run(needs::Need::Bpf, format!("{:?}", bench.facts().absent));
+    }
+    let absent = bench.facts().absent;
+    let why_unknown = absent.iter().find(|absence| absence.what == "senders of function calls");
+    let _barriers = Barriers::start(sending_cpu);
+    let mut found = None;
+    // Other processes may take a CPU for the time of a window.
+    for _ in 0..50 {
+        let sample = bench.measure(Loop::Detour, true).expect("a window");
+        let ledger = ledger(only(&sample));
+        assert_eq!(ledger.parts.values().map(|times| times.sum).sum::<u64>(), ledger.gaps.sum);
+        assert_eq!((ledger.unbalanced, sample.traced.expect("marks").lost), (0, 0));
+        let sent = sample.names.iter().filter_map(|name| match name {
+            ContextName::Sent(sent) => Some(sent.clone()),
+            _ => None,
+        });
+        let sent: Vec<_> = sent.collect();
+        let is_planted = |sent: &&lab::noise::SentInterrupt| matches!(&sent.sender, InterruptSender::Known { name, .. } if name == Barriers::NAME);
+        if let Some(planted) = sent.iter().find(is_planted) {
+            found = Some(planted.clone());
+            break;
+        }
+        if why_unknown.is_some() {
+            let is_call =
+                |sent: &lab::noise::SentInterrupt| sent.context.name.starts_with("call_function");
+            return assert!(!sent.iter().any(is_call), "{sent:?} although {why_unknown:?}");
+        }
+    }
+    let found = found.expect("a call of membarrier while the loop runs");
+    assert!(found.context.name.starts_with("call_function"), "{found:?}");
+    let InterruptSender::Known { processes, reason, cpus, .. } = &found.sender else {
+        panic!("{found:?}")
+    };
+    assert!(matches!(processes, Processes::One(_)), "{found:?}");
+    assert_eq!(reason.as_deref(), Some("membarrier"));
+    assert_eq!(cpus, &[sending_cpu]);
+}
+
+#[test]
+fn senders_are_named_on_request_only() {
+    let _alone = alone();
+    let (cpu, sending_cpu) = (last_cpu(), 0);
+    let mut bench = LiveNoise::new(settings(cpu, 100)).expect("a bench");
+    if bench.visibility() != Visibility::KernelEvents {
+        return needs::not_run(needs::Need::Bpf, format!("{:?}", bench.facts().absent));
+    }
+    let _barriers = Barriers::start(sending_cpu);
+    let sample = bench.measure(Loop::Detour, true).expect("a window");
+    assert!(!sample.names.iter().any(ContextName::is_sent), "{:?}", sample.names);
+    assert!(!format!("{:?}", bench.facts().absent).contains("senders"));
 }
 
 #[test]

@@ -14,6 +14,7 @@ use lab::noise::in_guest::{Inject, NoiseRequest, RECORDS_MAX, TIMERS_MAX};
 use lab::noise::ledger::{LONGEST_DEFAULT, LONGEST_MAX};
 use lab::noise::{Body, KeepDetours, Loop, NoiseBench, Plan};
 use live::host::{HostFacts, Root, host_facts, run_host_block};
+use live::marks::Senders;
 use live::noise::{Length, LiveNoise, NoiseSettings};
 use live::window::shell_status;
 use record::{Run, keys};
@@ -28,8 +29,8 @@ use crate::console::{self, Redraw};
 use crate::dry_run::print_plan;
 use crate::expected_time;
 use crate::options::{
-    Format, LIVE, On, ResultArgs, SIMULATED, Usage, any_duration, duration, duration_between,
-    guest_cpus, help_with_exit_codes, measured_and_housekeeping_cpus, ns, unique,
+    Format, LIVE, On, ResultArgs, SENDERS_ONLY_LIVE, SIMULATED, Usage, any_duration, duration,
+    duration_between, guest_cpus, help_with_exit_codes, measured_and_housekeeping_cpus, ns, unique,
 };
 use crate::output_file::{self, ForceArgs};
 use crate::pictures::PictureArgs;
@@ -122,6 +123,10 @@ pub struct NoiseArgs {
     /// Run without probes: detours then have no causes
     #[arg(long, help_heading = LIVE)]
     no_trace: bool,
+    /// Name who sent an interrupt from another CPU: "call_function from dotnet[812] (membarrier) on CPU 0". Needs Linux 6.4 or
+    /// later. The probes for it cost time on the CPUs that send to measured ones, and in each such interrupt
+    #[arg(long, conflicts_with = "no_trace", help_heading = LIVE)]
+    senders: bool,
     /// Run this command while the loops run, and end it after them: how much does it disturb other programs?
     #[arg(last = true, value_name = "CMD")]
     command: Vec<String>,
@@ -268,6 +273,7 @@ impl NoiseArgs {
             ("until", json!(self.until().map(|enough| enough.to_string()))),
             (keys::SCHEDULER, json!(scheduler)),
             ("trace", json!(!self.no_trace)),
+            ("senders", json!(self.senders)),
             ("seed", json!(self.seed)),
             ("keep_longest", json!(self.keep_longest)),
             ("on_threshold_ns", json!(thresholds.map(|thresholds| thresholds.counted_ns))),
@@ -300,6 +306,7 @@ impl NoiseArgs {
             threshold_ns: self.threshold.map(ns),
             fifo: self.fifo,
             trace: !self.no_trace,
+            senders: if self.senders { Senders::Named } else { Senders::NotNamed },
             cache_bytes: host.last_level_cache_bytes(),
             keep,
             command: self.command.clone(),
@@ -454,6 +461,9 @@ fn check_simulated(args: &NoiseArgs, model: Option<&str>, vcpus: u32) -> Result<
         return Err(Usage(
             "-- CMD works only with --on live: a guest runs only the loops".to_owned(),
         ));
+    }
+    if args.senders {
+        return Err(Usage(SENDERS_ONLY_LIVE.to_owned()));
     }
     args.simulated.guest.refuse_free_running()?;
     let quanta = match args.length() {

@@ -80,3 +80,12 @@ fn late_wake_ups_name_the_program_that_interrupts_their_cpu_or_say_why_not() {
     let late: f64 = ratios.map(|ratio| ratio.expect("a share")).sum();
     assert!((late - 1.0).abs() < 1e-9, "{late}");
 }
+
+#[test]
+fn detours_name_the_program_that_interrupts_their_cpu_or_say_why_not() {
+    let Some((has_senders, run)) = run_in_guest("noise -d 200ms --loop detour") else { return };
+    check_causes(has_senders, &run);
+    // The names change no time.
+    let lost_ns: u64 = rows(&run, "causes").iter().map(|row| uint(row, "total_ns")).sum();
+    assert_eq!(lost_ns, uint(&rows(&run, "noise")[0], "lost_ns"));
+}

@@ -38,7 +38,7 @@ use crate::host::{
     Root, available_memory, format_cpu_list, is_leaving, online_cpus, process_cpus, smi_count,
     steal_facts,
 };
-use crate::marks::MarkProbes;
+use crate::marks::{MarkProbes, Scope};
 use crate::threads::{LockedMemory, affinity, cpu_set, lost_observer_cpus, shared_cpus_warning};
 use crate::threshold::{OverThreshold, ThresholdWatch};
 use crate::window::{ThrottlingWindow, WaitOutcome};
@@ -206,10 +206,13 @@ impl LiveNoise {
     ///
     /// Fails if the kernel refuses to deliver the marks of loaded probes.
     fn load_probes(&mut self, cpu: u32) -> Result<(), BenchError> {
-        match MarkProbes::load() {
+        match MarkProbes::load_for(Scope::Interruptions, self.settings.senders) {
             Ok(probes) => {
                 for (context, reason) in &probes.absent {
                     self.absent.push(Absence::new("causes", context, reason));
+                }
+                for (senders, reason) in &probes.absent_senders {
+                    self.absent.push(Absence::new("causes", senders, reason));
                 }
                 self.entry_latency_ns = entry_latency_ns(&probes, cpu)?;
                 if self.entry_latency_ns.is_none() {

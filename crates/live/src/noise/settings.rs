@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lab::noise::{Body, KeepDetours};
 
+use crate::marks::Senders;
 use crate::window::Stop;
 
 /// The length of a window.
@@ -35,6 +36,8 @@ pub struct NoiseSettings {
     pub fifo: Option<u32>,
     /// Whether to record the kernel's marks.
     pub trace: bool,
+    /// Whether the marks name the senders of interrupts.
+    pub senders: Senders,
     /// Size of the last-level cache.
     pub cache_bytes: Option<u64>,
     /// Which single detours of each CPU the sample keeps.

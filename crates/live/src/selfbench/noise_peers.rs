@@ -14,6 +14,7 @@ use lab::noise::{Body, KeepDetours, Loop, LoopResult, NoiseBench};
 use serde_json::Value as Json;
 
 use super::failed;
+use crate::marks::Senders;
 use crate::noise::{Length, LiveNoise, NoiseSettings};
 use crate::spawn::with_reached_limit;
 use crate::window::Stop;
@@ -139,6 +140,7 @@ fn irqlab(settings: &NoisePeers) -> Result<Seen, BenchError> {
         threshold_ns: Some(THRESHOLD_NS),
         fifo: None,
         trace: false,
+        senders: Senders::NotNamed,
         cache_bytes: None,
         keep: KeepDetours::new(1, 1, 1),
         command: Vec::new(),

@@ -218,7 +218,9 @@ fn noise(run: &Run) -> Option<Answer> {
         .map(|causes| rows(causes).filter(|row| row.value_text("cpu") == cpu).collect::<Vec<_>>());
     let cause = largest(causes_on_cpu.into_iter().flatten(), "total_ns");
     let named_cause = cause.as_ref().and_then(|cause| {
-        let name = format!("{} {}", cause.value_text("kind"), cause.value_text("name"));
+        // With senders, column `cause` also has their processes and CPUs.
+        let column = if matches!(cause.get("cause"), Value::Text(_)) { "cause" } else { "name" };
+        let name = format!("{} {}", cause.value_text("kind"), cause.value_text(column));
         Some((name, cause.number("lost_ratio")?, cause.number("rate_hz")?))
     });
     let because = named_cause.as_ref().map_or(String::new(), |(name, cause_ratio, rate)| {
@@ -250,7 +252,7 @@ fn noise(run: &Run) -> Option<Answer> {
 /// is known.
 fn remedy(kind: &str, name: &str) -> &'static str {
     match kind {
-        "vector" if name.contains("timer") => {
+        "vector" if name.contains("timer") && !name.contains(" from ") => {
             " The boot option nohz_full stops the tick of a CPU with one task."
         }
         "irq" => " /proc/irq/NUMBER/smp_affinity moves a device's interrupts to another CPU.",
@@ -1267,5 +1269,30 @@ mod tests {
         assert_eq!(fact(vec![bound.clone()]), only, "a bound is never the most");
         let both = fact(vec![bound, unmeasured]);
         assert_eq!(both, format!("{only} Also within its interval: disk."));
+    }
+
+    /// A timer's interrupt that sends is not the tick of the measured CPU.
+    #[test]
+    fn the_sender_of_an_interrupt_that_takes_most_time_is_in_the_answer() {
+        let loops = [("cpu", Kind::Uint), ("lost_ratio", Kind::Real)];
+        let loops = table("noise", &loops, vec![vec![1.into(), 0.2.into()]]);
+        let causes = [
+            ("cpu", Kind::Uint),
+            ("kind", Kind::Text),
+            ("name", Kind::Text),
+            ("cause", Kind::Text),
+            ("total_ns", Kind::Uint),
+            ("lost_ratio", Kind::Real),
+            ("rate_hz", Kind::Real),
+        ];
+        let name = "reschedule from vector local_timer";
+        let cause = "reschedule from vector local_timer on CPU 0";
+        let row = [1.into(), "vector".into(), name.into(), cause.into(), 100.into()];
+        let row: Vec<Value> = row.into_iter().chain([0.5.into(), 10.0.into()]).collect();
+        let causes = table("causes", &causes, vec![row]);
+        let run = Run { experiment: "noise".to_owned(), ..run_of(vec![loops, causes]) };
+        let answer = summarize(&run);
+        assert!(answer.fact.contains(&format!("to vector {cause} (10")), "{}", answer.fact);
+        assert!(!answer.lever.unwrap().contains("nohz_full"));
     }
 }
