@@ -64,7 +64,7 @@ fn planted_senders_are_compared_with_the_simulator() {
         // A side without a row may have it under the name of another call site.
         let sum = |column: &str| found.iter().filter_map(|row| row[column].as_u64()).sum::<u64>();
         let count = sum("exact_count");
-        assert!((planted * 8 / 10..=planted + 10).contains(&count), "{name}: {senders:#?}");
+        assert!((planted / 4..=planted + 10).contains(&count), "{name}: {senders:#?}");
         if found.iter().any(|row| row["measured_count"].is_number()) {
             assert_eq!(sum("measured_count"), count, "{name}: {senders:#?}");
         } else {

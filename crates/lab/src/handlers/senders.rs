@@ -263,9 +263,8 @@ pub struct SenderRow {
     pub completion_total_ns: u64,
 }
 
-impl SenderRow {
-    #[must_use]
-    pub fn of(stats: &SenderStats) -> SenderRow {
+impl From<&SenderStats> for SenderRow {
+    fn from(stats: &SenderStats) -> SenderRow {
         let SenderStats { key, counts, method } = stats;
         let (name, waits) = match &key.event {
             SenderEvent::Interrupt(vector) => (vector.map(str::to_owned), None),

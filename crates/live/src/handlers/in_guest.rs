@@ -131,7 +131,7 @@ fn probed(
     let absent = absent.iter().filter(is_sender).filter(|_| sample.senders.is_none());
     warnings.extend(absent.map(|absence| format!("{}: {}", absence.what, absence.reason)));
     let senders =
-        sample.senders.as_ref().map(|senders| senders.iter().map(SenderRow::of).collect());
+        sample.senders.as_ref().map(|senders| senders.iter().map(SenderRow::from).collect());
     if !sample.interrupted
         && let Some(pass) = bench.passes().get(1).cloned()
     {

@@ -99,7 +99,7 @@ struct SenderCpu {
     sites: [Site; SITES],
     /// The calls that wait for this CPU, in the order in which they were queued.
     waiting: Vec<WaitingCall>,
-    /// The reschedule interrupts that this CPU has not taken yet, in the order in which they were sent.
+    /// The reschedule interrupts on their way to this CPU, the earliest first.
     reschedules: Vec<WaitingInterrupt>,
     /// When the kernel called the BPF programs for the call that this CPU queues, on the clock of all vCPUs.
     queue_event_at: Option<u64>,
@@ -411,7 +411,7 @@ mod tests {
         senders
     }
 
-    /// What CPU 0 sends to CPU 1.
+    /// A record of CPU 0, which sends to CPU 1.
     fn sent(kind: SentKind, function: u64) -> Sent {
         Sent {
             cpu: 0,

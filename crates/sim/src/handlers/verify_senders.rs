@@ -1,4 +1,4 @@
-//! Compares the senders that the live bench measured in the guest with those of the simulator's record, in the probes' window.
+//! Compares the senders by the live bench in the guest with the senders of the simulator's record, in the probes' window.
 
 use std::collections::BTreeMap;
 
@@ -43,8 +43,8 @@ impl Window {
     }
 }
 
-/// What was sent while the window of its target was open, each with its run if that ended in the window. The programs do not see
-/// the queueing before their window, so a run of such a call has no call.
+/// Keeps the calls and interrupts that CPUs sent in the window of the target, and the runs that ended in it. The programs do not see
+/// the queueing before their window, so the run of an earlier call has no call.
 fn in_windows(region: &RegionUse, ns: impl Fn(u64) -> u64) -> SendersUse {
     let windows: BTreeMap<u32, Window> =
         region.cpus.iter().map(|cpu| (cpu.cpu, Window::of_cpu(cpu, &ns))).collect();
@@ -65,8 +65,8 @@ fn in_windows(region: &RegionUse, ns: impl Fn(u64) -> u64) -> SendersUse {
     seen
 }
 
-/// The senders of both sides. The calls with which the live bench opens and closes its window are left out, because they cross
-/// its edges.
+/// The senders of both sides. The calls with which the live bench opens and closes its window are left out: they cross the
+/// edges of the window.
 pub(super) fn checked_senders(
     condition: &str,
     probed: &Probed,
@@ -79,7 +79,7 @@ pub(super) fn checked_senders(
     let mut checked = join(
         condition,
         probed.senders.as_deref().unwrap_or_default(),
-        exact.iter().map(SenderRow::of),
+        exact.iter().map(SenderRow::from),
     );
     let gate = probe_name(GATE_PROBE);
     checked.retain(|sender| {
