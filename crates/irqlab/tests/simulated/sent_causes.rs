@@ -28,8 +28,8 @@ fn run_in_guest(command: &str) -> Option<(bool, Json)> {
     let calls_max = ["-Wa,--defsym,CALLS=2000000000"];
     let written = write_program(workspace.path(), "senders.S", &calls_max, "/tmp/sends");
     let inside = format!(
-        "{written}; uname -r; /tmp/sends & irqlab {command} -q -c 1 --senders --out run > /dev/null; kill $!; \
-         irqlab show run --json"
+        "{written}; uname -r; /tmp/sends & irqlab {command} -q -c 1 --senders --out measured > /dev/null; kill $!; \
+         irqlab show measured --json"
     );
     let mut boot = vec!["sim", "boot", "-q", "--with-irqlab", "--vcpus", "2"];
     let kernel = std::env::var("IRQLAB_KERNEL").ok().filter(|kernel| !kernel.is_empty());
