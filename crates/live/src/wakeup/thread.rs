@@ -616,7 +616,15 @@ mod tests {
         let cpu = process_cpus().permitted[0];
         let period_ns = 1_000_000_000_000;
         let (policy, wait) = (Policy::Other, Wait::Nanosleep);
-        let config = ThreadConfig { cpu, policy, wait, period_ns, ring_records: 16, waker: None };
+        let config = ThreadConfig {
+            cpu,
+            policy,
+            wait,
+            period_ns,
+            ring_records: 16,
+            waker: None,
+            disk: None,
+        };
         let thread = MeasuredThread::start(config, None).unwrap();
         let first_due_ns = monotonic_ns() + period_ns;
         thread.begin(Schedule { first_due_ns, window_ns: 0, end_ns: u64::MAX });
