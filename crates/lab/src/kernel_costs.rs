@@ -361,8 +361,8 @@ pub struct ModeTables<'t> {
     pub services: &'t Table,
 }
 
-/// The shares of user mode and kernel in their time, from runs on the processor and a run on the model. `None` without
-/// that time on a side.
+/// The shares of user mode and kernel in their time, from runs on the processor and a run on the model. `None` if a run
+/// has no such time.
 #[must_use]
 pub fn mode_shares(hosts: &[ModeTables<'_>], model: ModeTables<'_>) -> Option<[ModeShare; 2]> {
     let model_user = model.user_share()?;
@@ -753,9 +753,9 @@ mod tests {
     #[test]
     fn shares_are_of_user_mode_and_kernel_and_the_median_of_the_hosts() {
         let run = |user, kernel, unknown| {
-            let rest = 1.0 - user - kernel - unknown;
+            let idle = 1.0 - user - kernel - unknown;
             mode_tables(
-                &[("user", user), ("kernel", kernel), ("unknown", unknown), ("idle", rest)],
+                &[("user", user), ("kernel", kernel), ("unknown", unknown), ("idle", idle)],
                 &[],
             )
         };

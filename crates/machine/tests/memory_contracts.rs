@@ -609,7 +609,7 @@ fn with_isolated_page_tables_a_write_of_cr3_keeps_only_the_kernels_entry() {
     };
     assert_eq!(misses_after_flush(&mut system), [1, 1, 1]);
     assert_eq!(misses_after_flush(&mut system), [0, 0, 0]);
-    // The change itself drops everything: what is global now was not noted before.
+    // The change itself drops everything.
     let isolated = GlobalPages::isolated(entry_code..entry_code + 0x2000);
     system.set_global_pages(0, isolated);
     assert_eq!(misses_after_flush(&mut system), [1, 1, 1]);

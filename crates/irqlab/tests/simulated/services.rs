@@ -69,8 +69,7 @@ fn same_bytes(workspace: &Path, one: &str, other: &str) {
     }
 }
 
-/// Most of the CPUs sleep when the window opens, and have no event for as long as they sleep. The CPU that opens the window
-/// is in user mode.
+/// When the window opens, several CPUs are halted. They have no event until they wake up.
 #[test]
 fn the_context_of_each_cpu_is_known_when_the_window_opens() {
     let workspace = Place::new();

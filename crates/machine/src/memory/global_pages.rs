@@ -1,4 +1,4 @@
-//! Which pages the guest's kernel marks as global: a write of cr3 does not drop their translations.
+//! The pages that the guest's kernel marks as global. A write of cr3 does not drop their translations.
 
 use std::ops::Range;
 
@@ -6,8 +6,8 @@ use crate::address::VirtualAddress;
 
 /// Size of the pages that map the kernel's image.
 const IMAGE_PAGE_BYTES: u64 = 2 << 20;
-/// What each CPU needs to enter the kernel: descriptor tables, stacks of the entry, and others
-/// (Documentation/arch/x86/x86_64/mm.rst, `cpu_entry_area`).
+/// The area with the descriptor tables and entry stacks of each CPU (Documentation/arch/x86/x86_64/mm.rst,
+/// `cpu_entry_area`).
 const ENTRY_AREA: Range<u64> = 0xffff_fe00_0000_0000..0xffff_fe80_0000_0000;
 
 /// The global pages of a Linux guest. Intel SDM, volume 3, 4.10.2.4; AMD64 manual, volume 2, 5.5.
@@ -22,8 +22,7 @@ pub enum GlobalPages {
 }
 
 impl GlobalPages {
-    /// The global pages of a kernel that isolates page tables. `code`: the addresses of its code that user mode's page
-    /// tables map, too.
+    /// The global pages of a kernel that isolates page tables. `code`: the part of its code that is mapped in user mode.
     #[must_use]
     pub fn isolated(code: Range<u64>) -> GlobalPages {
         let start = VirtualAddress(code.start / IMAGE_PAGE_BYTES * IMAGE_PAGE_BYTES);

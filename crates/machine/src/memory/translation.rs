@@ -41,8 +41,7 @@ const NESTED: u64 = 1 << 57;
 /// Where the hypervisor's page tables lie in the model: see [`TABLES`].
 const NESTED_TABLES: u64 = TABLES | 1 << 50;
 
-/// The translations that a processor drops from its TLBs and page walk caches. [`GlobalPages`] tells which pages are
-/// global.
+/// The translations that a processor drops from its TLBs and page walk caches. [`GlobalPages`] are the global ones.
 ///
 /// Intel SDM, volume 3, 4.10.4.1; AMD64 manual, volume 2, 5.5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

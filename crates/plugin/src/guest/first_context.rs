@@ -1,5 +1,5 @@
 //! Finds the context of a CPU when the tracker starts to follow it, before the CPU's first event. A halted CPU has no
-//! event for as long as it is halted: without its first context, all this time would be of an unknown context.
+//! event until it wakes up, so all this time would otherwise belong to an unknown context.
 
 use attribution::{KernelContext, PID_UNKNOWN};
 use plugin_interface::symbols::{KernelSymbols, Offsets};

@@ -58,7 +58,6 @@ impl Misses {
         Misses::new(with_services.then(ServiceMisses::default))
     }
 
-    /// No misses.
     fn new(services: Option<ServiceMisses>) -> Misses {
         let locations = || std::array::from_fn(|_| LocationCounts::new(LOCATIONS_MAX));
         Misses { code: locations(), data: locations(), not_kept: 0, services }

@@ -15,14 +15,14 @@ const USER_TABLES: u64 = 1 << 12;
 /// Size of the pages that map the kernel's image.
 const IMAGE_PAGE_BYTES: u64 = 2 << 20;
 
-/// What the record has shown so far.
+/// The isolation that the guest's kernel has shown so far.
 #[derive(Debug, Default)]
 pub(crate) struct Isolation {
     /// `None`: the kernel has not entered from isolated page tables.
     pages: Option<GlobalPages>,
 }
 
-/// A write of cr3.
+/// An instruction that is about to write cr3.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageTablesWrite {
     /// The address of the instruction.
@@ -32,8 +32,8 @@ pub(crate) struct PageTablesWrite {
 }
 
 impl Isolation {
-    /// The kernel's global pages if it isolates page tables, as far as is known before a vCPU executes `write`. `None` if
-    /// the write does not belong to the kernel's entry code.
+    /// The kernel's global pages. `None` if `write` is not in the kernel's entry code, or no vCPU has left user mode's page
+    /// tables so far.
     pub(crate) fn pages_at(
         &mut self,
         write: PageTablesWrite,

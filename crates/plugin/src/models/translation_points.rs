@@ -92,8 +92,7 @@ extern "C" fn on_change(_: c_uint, point: *mut c_void) {
     });
 }
 
-/// The kernel's global pages, if it isolates page tables and its entry code is about to write cr3. `None` without the
-/// kernel's symbols.
+/// The kernel's global pages, if it isolates page tables and its entry code is about to write cr3. Needs symbols.
 fn global_pages(session: &mut Session, point: &ChangePoint) -> Option<GlobalPages> {
     let TranslationChange::PageTables { from } = point.change else { return None };
     let Session { qemu, registers, tracker, isolation, .. } = session;

@@ -100,8 +100,7 @@ pub(crate) fn next_change(
     registers.map_or(EVERYTHING, |registers| change_of(&mut Operands(qemu, registers), change))
 }
 
-/// The values of cr3 before and after the running vCPU loads it from general register `from`. `None` if a register is not
-/// known.
+/// The values of cr3 before and after the running vCPU loads it from general register `from`.
 pub(crate) fn cr3_before_and_after(
     qemu: &mut Qemu,
     registers: Registers,

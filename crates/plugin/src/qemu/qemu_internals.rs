@@ -123,7 +123,7 @@ impl Slices {
         self.state.takes_interrupts(self.cpu)
     }
 
-    /// What the vCPU does. `None` if QEMU does not show it. Call it between two blocks, in the thread of all vCPUs.
+    /// The vCPU's activity. `None` if QEMU does not show it. Call it between two blocks, in the thread of all vCPUs.
     pub(crate) fn activity(self) -> Option<Activity> {
         self.state.activity(self.cpu)
     }

@@ -15,7 +15,7 @@ type DumpState = unsafe extern "C" fn(*mut c_void, *mut libc::FILE, c_int);
 /// The privilege level of user mode.
 const USER_LEVEL: u8 = b'3';
 
-/// What a vCPU does between two blocks.
+/// The activity of a vCPU between two blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Activity {
     UserMode,
@@ -45,7 +45,7 @@ impl VcpuState {
         Some(flags_in(&self.text(cpu)?)? & INTERRUPT_FLAG != 0)
     }
 
-    /// What `cpu` does. `None` if the text does not tell.
+    /// The activity of `cpu`. `None` if the text does not tell.
     pub(crate) fn activity(self, cpu: *mut c_void) -> Option<Activity> {
         activity_in(&self.text(cpu)?)
     }
@@ -89,7 +89,7 @@ fn flags_in(text: &str) -> Option<u32> {
     u32::from_str_radix(digits, 16).ok()
 }
 
-/// What a vCPU does, by the values of `HLT=`, `RFL=` and `CPL=`.
+/// The activity of a vCPU, by the values of `HLT=`, `RFL=` and `CPL=`.
 fn activity_in(text: &str) -> Option<Activity> {
     let level = *text.split_once("CPL=")?.1.as_bytes().first()?;
     Some(match (halted_in(text)?, flags_in(text)? & INTERRUPT_FLAG != 0) {
