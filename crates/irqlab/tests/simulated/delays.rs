@@ -106,7 +106,7 @@ fn check_delays_of_timers(csv: &str) {
     assert!(number(&hrtimer, "unjoined_end_count") <= 5, "{hrtimer:?}");
     // An interrupt brings the time, so no timer runs at the instant at which it is due.
     assert!(number(&hrtimer, "delay_p50_ns") > 0, "{hrtimer:?}");
-    // A timer of the wheel runs in a later jiffy than the one in which it is due.
+    // A timer of the wheel runs at least one jiffy late.
     if let Some(timer) = sum_of("timer").filter(|row| number(row, "count") > 0) {
         assert!(number(&timer, "delay_p50_ns") >= 900_000, "{timer:?}");
         assert!(timer["awake_count"].is_empty(), "{timer:?}");

@@ -59,10 +59,15 @@ fn functions(kind: &str) -> Option<String> {
     Some(name.to_owned())
 }
 
+/// The number of the IRQ line of a thread.
+fn line_number(row: &Row<'_>) -> u64 {
+    row.number("number").unwrap_or(0.0) as u64
+}
+
 /// The name of the delayed work.
 fn name(row: &Row<'_>) -> String {
     match text(row, "kind").as_str() {
-        "irq_thread" => format!("irq {} {} thread", text(row, "number"), text(row, "name")),
+        "irq_thread" => format!("irq {} {} thread", line_number(row), text(row, "name")),
         kind => functions(kind).unwrap_or_else(|| format!("{} {kind}", text(row, "name"))),
     }
 }
@@ -97,7 +102,7 @@ fn title(table: &Table, conditions: &[String]) -> Option<String> {
         .max_by(|first, second| count(first).total_cmp(&count(second)))?;
     let kind = text(&row, "kind");
     let work = functions(&kind).unwrap_or_else(|| match kind.as_str() {
-        "irq_thread" => format!("runs of the thread of irq {}", text(&row, "number")),
+        "irq_thread" => format!("runs of the thread of irq {}", line_number(&row)),
         _ => format!("runs of {}", text(&row, "name")),
     });
     let condition = panel_title(&text(&row, "condition"));
@@ -261,7 +266,7 @@ mod tests {
             column("condition", "").key().text(|_: &Delays| "ambient"),
             column("cpu", "").key().text(|_: &Delays| "all"),
             column("kind", "").key().text(|delays: &Delays| delays.kind),
-            column("number", "").key().uint(|_: &Delays| 36),
+            column("number", "").key().uint(|_: &Delays| 36_u32),
             column("name", "").key().text(|delays: &Delays| delays.name),
             column("count", "").uint(|delays: &Delays| delays.count),
             column("delay_mean_ns", "")
