@@ -44,7 +44,6 @@ fn the_probes_of_a_disk_agree_with_the_simulator() {
     assert!(difference_ratio(times, events) < 0.1, "{disk}");
 }
 
-<<<<<<< ours
 /// Planted senders have exact counts, and each of their calls its run. A kernel with the tracepoints of senders (Linux 6.5) has the
 /// same counts by the live bench; on another one, a warning says why it has none.
 #[test]
@@ -82,11 +81,7 @@ fn planted_senders_are_compared_with_the_simulator() {
     }
 }
 
-/// The probes read the clock soon after they start. So a mean delay is off by less than a program takes, wherever the
-/// guest's code lies.
-=======
 /// The probes read the clock soon after they start. So the error of a mean delay is below the cost of a program.
->>>>>>> theirs
 #[test]
 fn the_delays_of_threads_and_timers_agree_with_the_simulator() {
     let workspace = Place::new();

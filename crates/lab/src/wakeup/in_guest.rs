@@ -62,7 +62,7 @@ pub struct WakeupRequest {
 #[serde(rename_all = "snake_case")]
 pub enum WakeupItem {
     /// A thread has run. Its records follow.
-    Thread(ThreadRun),
+    Thread(Box<ThreadRun>),
     /// Some records of the last thread, as [`crate::noise::in_guest::pieces`] writes them: due time (with a waker: when
     /// it sent the wake-up; with a disk: when the read began) and time of the thread's reading by CLOCK_MONOTONIC, ns, and the time-stamp counter after this
     /// reading.
@@ -217,7 +217,7 @@ impl Response for WakeupResponse {
         match item {
             WakeupItem::Thread(run) => {
                 self.threads.push(GuestThread {
-                    run,
+                    run: *run,
                     records: Vec::new(),
                     part_records: Vec::new(),
                 });
@@ -285,6 +285,10 @@ mod tests {
     use crate::noise::in_guest::pieces;
     use proptest::prelude::*;
 
+    fn thread_item(cpu: u32) -> WakeupItem {
+        WakeupItem::Thread(Box::new(run(cpu)))
+    }
+
     fn run(cpu: u32) -> ThreadRun {
         ThreadRun {
             cpu,
@@ -311,7 +315,7 @@ mod tests {
     #[test]
     fn threads_come_back_with_their_records() {
         let records = vec![[20, 25, 1_000], [30, 31, 1_010]];
-        let mut items = vec![WakeupItem::Thread(run(0)), WakeupItem::Thread(run(1))];
+        let mut items = vec![thread_item(0), thread_item(1)];
         items.extend(pieces(&records).into_iter().map(WakeupItem::Records));
         let response = response_of(items).unwrap();
         assert!(response.threads[0].records.is_empty());
@@ -339,7 +343,7 @@ mod tests {
             .collect();
         let probed =
             ProbedWindow { names: vec![("task".into(), "idle".into())], ..Default::default() };
-        let mut items = vec![WakeupItem::Probed(probed.clone()), WakeupItem::Thread(run(0))];
+        let mut items = vec![WakeupItem::Probed(probed.clone()), thread_item(0)];
         items.extend(pieces(&records).into_iter().map(WakeupItem::Parts));
         let response = response_of(items.clone()).unwrap();
         let parts = response.threads[0].parts();
@@ -348,14 +352,14 @@ mod tests {
         assert!(response_of([&items[..], &items[..1]].concat()).is_err(), "two measurements");
         for wrong in [[5, 4, 0], [5, 6, 5 << 2], [5, 6, 1 << 41], [5, 6 + (1 << 41), 0]] {
             let parts = WakeupItem::Parts(pieces(&[wrong]).concat());
-            assert!(response_of(vec![WakeupItem::Thread(run(0)), parts]).is_err(), "{wrong:?}");
+            assert!(response_of(vec![thread_item(0), parts]).is_err(), "{wrong:?}");
         }
     }
 
     #[test]
     fn records_that_do_not_fit_are_refused() {
         let records = |list: &[[u64; 3]]| WakeupItem::Records(pieces(list).concat());
-        let thread = || WakeupItem::Thread(run(0));
+        let thread = || thread_item(0);
         assert!(response_of(vec![records(&[[1, 2, 3]])]).is_err());
         assert!(response_of(vec![thread(), records(&[[5, 4, 3]])]).is_err());
         assert!(response_of(vec![thread(), records(&[[5, 6, 3], [5, 8, 9]])]).is_err());
@@ -368,7 +372,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_a_response_or_refused(text in ".{0,200}") {
-            let _ = response_of(vec![WakeupItem::Thread(run(0)), WakeupItem::Records(text)]);
+            let _ = response_of(vec![thread_item(0), WakeupItem::Records(text)]);
         }
     }
 }

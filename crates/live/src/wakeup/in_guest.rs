@@ -143,7 +143,7 @@ fn probed_items(
     let scheduler = sample.facts.get(keys::SCHEDULER).and_then(|class| class.as_str());
     for cpu in &sample.cpus {
         let Some(ThreadReadings { thread, records }) = &cpu.readings else { continue };
-        items.push(WakeupItem::Thread(ThreadRun {
+        items.push(WakeupItem::Thread(Box::new(ThreadRun {
             cpu: cpu.cpu,
             thread: *thread,
             scheduler: scheduler.unwrap_or_default().to_owned(),
@@ -157,7 +157,7 @@ fn probed_items(
             lost: cpu.lost,
             page_faults: cpu.page_faults,
             interrupted: sample.interrupted,
-        }));
+        })));
         items.extend(pieces(records).into_iter().map(WakeupItem::Records));
         let mut wakeups = cpu.ledger.worst.sorted();
         wakeups.sort_by_key(|whole| whole.wakeup.due_ns);
@@ -327,7 +327,7 @@ pub fn execute(
         let interrupted = outcome.ended_early;
         let last_ns = records.last().map_or(schedule.window_ns, |record| record[1]);
         let end_ns = if interrupted { last_ns.min(schedule.end_ns) } else { schedule.end_ns };
-        items.push(WakeupItem::Thread(ThreadRun {
+        items.push(WakeupItem::Thread(Box::new(ThreadRun {
             cpu,
             thread,
             scheduler: policy.to_string(),
@@ -345,7 +345,7 @@ pub fn execute(
             lost: ring.lost(),
             page_faults: outcome.counts.map(|counts| counts.page_faults),
             interrupted,
-        }));
+        })));
         items.extend(pieces(&records).into_iter().map(WakeupItem::Records));
     }
     Ok(items)
