@@ -81,7 +81,7 @@ fn check_delays_of_thread(csv: &str) {
     let is_thread = |row: &&BTreeMap<String, String>| {
         row["kind"] == "irq_thread" && row["number"] != "0" && row["name"].starts_with("virtio0")
     };
-    let mut threads = delays.iter().filter(is_sum).filter(is_thread);
+    let threads = delays.iter().filter(is_sum).filter(is_thread);
     let thread = threads
         .max_by_key(|row| number(row, "count"))
         .unwrap_or_else(|| panic!("no delays of a thread: {csv}"));

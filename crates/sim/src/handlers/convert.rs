@@ -282,6 +282,7 @@ pub(super) fn batches<C: Cell>(length_ns: Option<u64>) -> Batches<C> {
 
 #[cfg(test)]
 mod tests {
+    use attribution::KernelContext;
     use simrecord::counters::COUNTERS;
     use simrecord::record::{MissCount, MissKind};
 
