@@ -3,14 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::{Place, can_simulate, check_refused};
+use crate::support::{Place, can_simulate, check_refused, csv_fields};
 
 /// The rows over all CPUs in the CSV of table `handlers`: kind and name, and the columns by name.
 type Rows = BTreeMap<(String, String), BTreeMap<String, String>>;
 
 fn rows(csv: &str) -> Rows {
-    let fields = |line: &str| line.trim().split(',').map(str::to_owned).collect::<Vec<_>>();
-    let mut lines = csv.lines().map(fields).skip_while(|row| row[0] != "condition");
+    let mut lines = csv
+        .lines()
+        .map(csv_fields)
+        .skip_while(|row| row.first().is_none_or(|name| name != "condition"));
     let header = lines.next().unwrap_or_else(|| panic!("no table: {csv}"));
     let mut rows = Rows::new();
     for row in lines.filter(|row| row.len() == header.len()) {

@@ -2,16 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::{Place, can_simulate};
+use crate::support::{Place, can_simulate, csv_fields};
 
 /// The rows of one table in CSV: the columns by name.
 pub(crate) type Rows = Vec<BTreeMap<String, String>>;
 
 /// The rows of the table whose header has the column `column`.
 pub(crate) fn rows_with(csv: &str, column: &str) -> Rows {
-    let fields = |line: &str| line.trim().split(',').map(str::to_owned).collect::<Vec<_>>();
     let has_column = |header: &[String]| header.iter().any(|name| name == column);
-    let mut lines = csv.lines().map(fields).skip_while(|row| !has_column(row));
+    let mut lines = csv.lines().map(csv_fields).skip_while(|row| !has_column(row));
     let header = lines.next().unwrap_or_else(|| panic!("no column {column}: {csv}"));
     let rows = lines.take_while(|row| row.len() == header.len());
     rows.map(|row| header.iter().cloned().zip(row).collect()).collect()

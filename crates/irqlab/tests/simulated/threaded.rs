@@ -1,13 +1,15 @@
 //! Interrupt threads, in a machine whose kernel threads all IRQ lines (`threadirqs`). Without QEMU the tests say so
 //! and pass.
 
-use crate::support::{Place, can_simulate};
+use crate::support::{Place, can_simulate, csv_fields};
 
 /// The number of spans over all CPUs in the CSV of table `handlers`, in the row of this kind whose name starts with
 /// `name`.
 fn spans(console: &str, kind: &str, name: &str) -> u64 {
-    let fields = |line: &str| line.trim().split(',').map(str::to_owned).collect::<Vec<_>>();
-    let mut rows = console.lines().map(fields).skip_while(|row| row[0] != "condition");
+    let mut rows = console
+        .lines()
+        .map(csv_fields)
+        .skip_while(|row| row.first().is_none_or(|name| name != "condition"));
     let header = rows.next().unwrap_or_else(|| panic!("no table"));
     let position = |column: &str| header.iter().position(|name| name == column).expect("a column");
     let (cpu_column, kind_column, name_column) =

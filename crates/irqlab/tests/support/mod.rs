@@ -30,6 +30,14 @@ pub fn read_by(reader: &str, file: &Path) -> Option<Json> {
     Some(ended.json())
 }
 
+/// The fields of a line of CSV.
+pub fn csv_fields(line: &str) -> Vec<String> {
+    let mut reader =
+        csv::ReaderBuilder::new().has_headers(false).from_reader(line.trim().as_bytes());
+    let record = reader.records().next().transpose().expect("a line of CSV");
+    record.iter().flatten().map(str::to_owned).collect()
+}
+
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Waits until no other measurement of this test program runs. Measurements would disturb each other.

@@ -1,7 +1,7 @@
 //! The protocol between a simulated bench and the irqlab in its guest.
 //!
-//! The bench sends one [`Request`] as a line of JSON, `{"version":4,"request":{EXPERIMENT:{...}}}`.
-//! The irqlab in the guest executes it and answers in lines of JSON: `{"version":4}`, then one
+//! The bench sends one [`Request`] as a line of JSON, `{"version":5,"request":{EXPERIMENT:{...}}}`.
+//! The irqlab in the guest executes it and answers in lines of JSON: `{"version":5}`, then one
 //! `{"item":...}` for each part of the samples, then `"done"` or `{"error":...}`.
 //!
 //! Each experiment defines its request and its items in its module `in_guest`; this module has the envelope and its
@@ -109,7 +109,7 @@ mod tests {
     use crate::signal::in_guest::SignalResponse;
     use crate::signal::{Load, RatePoint, Rig, Window};
 
-    const HEAD: &str = r#"{"version":4}"#;
+    const HEAD: &str = r#"{"version":5}"#;
     const DONE: &str = r#""done""#;
 
     /// At most three numbers, in order.
@@ -201,7 +201,7 @@ mod tests {
     fn a_request_is_one_line_that_reads_back() {
         for request in requests() {
             let line = request.encode().unwrap();
-            assert!(line.starts_with(r#"{"version":4,"request":{""#) && !line.contains('\n'));
+            assert!(line.starts_with(r#"{"version":5,"request":{""#) && !line.contains('\n'));
             assert_eq!(Request::decode(&line).unwrap(), request);
         }
     }
@@ -212,12 +212,12 @@ mod tests {
         let cut = &footprint[..footprint.len() - 1];
         let extended = footprint.replace(r#""seed":5"#, r#""seed":5,"speed":6"#);
         for (line, words) in [
-            (r#"{"version":1,"request":{"weather":{}}}"#, "it has version 1, not 4 (save the"),
+            (r#"{"version":1,"request":{"weather":{}}}"#, "it has version 1, not 5 (save the"),
             (
-                r#"{"version":4,"request":{"weather":{}}}"#,
+                r#"{"version":5,"request":{"weather":{}}}"#,
                 "unknown variant `weather`, expected one of",
             ),
-            (r#"{"version":4,"request":{}}"#, "cannot read the guest request: "),
+            (r#"{"version":5,"request":{}}"#, "cannot read the guest request: "),
             (r#"{"request":{}}"#, "missing field `version`"),
             (&extended, "unknown field `speed`"),
             (cut, "EOF"),
@@ -252,7 +252,7 @@ mod tests {
         for (lines, words) in [
             (vec![], "there is none"),
             (vec![DONE], "there is none"),
-            (vec![r#"{"version":7}"#, DONE], "it has version 7, not 4 (save the checkpoint"),
+            (vec![r#"{"version":7}"#, DONE], "it has version 7, not 5 (save the checkpoint"),
             (vec![HEAD], "has no end"),
             (vec![HEAD, one], "has no end"),
             (vec![HEAD, one, r#"{"ite"#], "EOF"),
