@@ -83,7 +83,7 @@ fn the_context_of_each_cpu_is_known_when_the_window_opens() {
     let unknown: Vec<&Json> = rows(&run, "services").iter().filter(is_unknown).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
     assert!(rows(&run, "profile").iter().all(|row| row["mode"] != "unknown"));
-    assert!(uint(service(&run, "idle", "idle"), "self_total_ns") > 0);
+    assert!(real(service(&run, "idle", "idle"), "self_total_ns") > 0.0);
 }
 
 #[test]
