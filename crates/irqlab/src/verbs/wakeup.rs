@@ -139,7 +139,7 @@ pub struct WakeupArgs {
     /// Do not record who woke the threads (column wakers of table worst, table wakers)
     #[arg(long, conflicts_with = "no_trace", help_heading = LIVE)]
     no_wakers: bool,
-    /// Name who sent an interrupt from another CPU: "call_function from dotnet[812] (membarrier) on CPU 0". Needs Linux 6.4 or
+    /// Name the task or interrupt on another CPU that sent an interrupt, its process and its reason. Needs Linux 6.4 or
     /// later. The probes for it cost time on the CPUs that send to measured ones, and in each such interrupt
     #[arg(long, conflicts_with = "no_trace", help_heading = LIVE)]
     senders: bool,

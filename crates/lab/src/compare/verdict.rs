@@ -54,7 +54,7 @@ pub enum Method {
     Bound,
     /// Not judged: a cell has no interval.
     NoInterval,
-    /// Not judged, because each side has only one run. The row takes less than [`CPU_SHARE_MIN_RATIO`] of CPU time,
+    /// Not judged, because each side has only one run. The row takes less than [`super::CPU_SHARE_MIN_RATIO`] of CPU time,
     /// the figure is a delay of work items, or it is a quantile or a mean whose interval assumes independent values.
     OneRun,
     /// Not judged: the figures are totals over windows of different lengths.

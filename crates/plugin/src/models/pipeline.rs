@@ -127,6 +127,9 @@ impl Pipeline {
         if self.core_executed < self.vcpu_executes {
             self.run(self.vcpu_executes, next);
         }
+        if let Some(phase_end) = self.sampler.as_deref().and_then(Sampler::phase_end) {
+            self.start_next_phase(phase_end);
+        }
         self.make_remaining_accesses();
         self.block = std::ptr::null();
     }
@@ -333,11 +336,7 @@ impl Pipeline {
                         sampler.estimate(warmed.slots, waited_cycles, block.address());
                 }
                 let is_branch_last = end as usize == block.len() && block.ends_in_branch();
-                if let Some(phase_end) = sampler
-                    .count_executed(Instructions::from(end - self.core_executed), is_branch_last)
-                {
-                    self.start_next_phase(phase_end);
-                }
+                sampler.count_executed(instructions, is_branch_last);
             }
         }
         self.core_executed = end;

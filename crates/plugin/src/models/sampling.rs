@@ -62,7 +62,7 @@ enum Phase {
     Unit,
 }
 
-/// The result of [`Sampler::count_executed`] when a phase has ended. It obliges the caller to call
+/// The result of [`Sampler::phase_end`] when a phase has ended. It obliges the caller to call
 /// [`Sampler::start_next_phase`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PhaseEnd;
@@ -230,16 +230,17 @@ impl Sampler {
         cycles >> RATE_SHIFT
     }
 
-    /// Counts executed instructions. `is_branch_last`: whether the last instruction is a branch. `None`: the phase goes
-    /// on.
+    /// Counts executed instructions. `is_branch_last`: whether the last instruction is a branch.
     #[inline]
-    pub(crate) fn count_executed(
-        &mut self,
-        instructions: Instructions,
-        is_branch_last: bool,
-    ) -> Option<PhaseEnd> {
+    pub(crate) fn count_executed(&mut self, instructions: Instructions, is_branch_last: bool) {
         self.executed += instructions;
         self.branches += u64::from(is_branch_last);
+    }
+
+    /// Whether the phase has ended; `None`: it goes on. Call it at the end of a block only. The units then do not depend on
+    /// events inside of blocks, for which a block executes in two parts.
+    #[inline]
+    pub(crate) fn phase_end(&self) -> Option<PhaseEnd> {
         (self.executed >= self.next_phase_start).then_some(PhaseEnd)
     }
 
@@ -397,7 +398,8 @@ mod tests {
             } else {
                 now += sampler.estimate(5, 0, VirtualAddress(u64::MAX));
             }
-            if let Some(phase_end) = sampler.count_executed(Instructions(5), true) {
+            sampler.count_executed(Instructions(5), true);
+            if let Some(phase_end) = sampler.phase_end() {
                 let mut counts = [0; COUNTERS];
                 sampler.put_counts(&mut counts);
                 counts[CYCLES] = now;
@@ -416,12 +418,24 @@ mod tests {
         assert!(!sampler.choose_detail(user, BLOCK) && !sampler.choose_detail(kernel, BLOCK));
         sampler.set_kernel_in_detail(true);
         assert!(!sampler.choose_detail(user, BLOCK) && sampler.choose_detail(kernel, BLOCK));
-        let _ = sampler.count_executed(BLOCK, true);
+        sampler.count_executed(BLOCK, true);
         for executed in (0..AFTER_KERNEL.0).step_by(100) {
             assert!(sampler.choose_detail(user, BLOCK), "{executed}");
-            let _ = sampler.count_executed(Instructions(100), false);
+            sampler.count_executed(Instructions(100), false);
         }
         assert!(!sampler.choose_detail(user, BLOCK) && sampler.choose_detail(kernel, BLOCK));
+    }
+
+    /// An event inside of a block makes it execute in two parts.
+    #[test]
+    fn a_phase_ends_with_a_block_and_not_inside_of_one() {
+        let mut sampler = Sampler::new(SAMPLING, 0);
+        sampler.count_executed(sampler.next_phase_start, false);
+        assert_eq!(sampler.phase, Phase::FunctionalWarming, "the block goes on");
+        sampler.count_executed(Instructions(3), true);
+        let phase_end = sampler.phase_end().expect("the phase has ended");
+        sampler.start_next_phase(phase_end, &Moment { counts: [0; COUNTERS], slots: 0 });
+        assert_eq!(sampler.phase, Phase::DetailedWarming);
     }
 
     #[test]
