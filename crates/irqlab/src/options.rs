@@ -56,8 +56,8 @@ pub enum On {
 }
 
 impl On {
-    /// The name of the model, or `None` for `--on sim`. `program` names in the error message what runs only in a
-    /// simulated machine.
+    /// The name of the model, or `None` for `--on sim`. `program` names in the error message what runs
+    /// only in a simulated machine.
     ///
     /// Fails for `--on live`.
     pub fn simulated_model(&self, program: &str) -> Result<Option<&str>, Usage> {
@@ -81,8 +81,8 @@ impl FromStr for On {
     }
 }
 
-/// Options and verbs that irqlab no longer has: the verbs before it on the command line, its old name, and its
-/// replacement.
+/// Options and verbs that irqlab no longer has: the verbs before it on the command line, its old
+/// name, and its replacement.
 const REPLACED: [(&[&str], &str, &str); 8] = [
     (&["sim", "boot"], "--model", "--model MODEL is --on sim:MODEL"),
     (&["sim", "bare"], "--model", "--model MODEL is --on sim:MODEL"),

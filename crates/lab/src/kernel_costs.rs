@@ -49,12 +49,12 @@ pub struct Cost {
     pub host: Option<f64>,
     /// The cost on the model, in `unit`. `None` as for `host`.
     pub model: Option<f64>,
-    /// The least and the greatest cost of several runs on the processor, whose median `host` is. `None` for a single
-    /// run, and for kernels.
+    /// The least and the greatest cost of several runs on the processor, whose median `host` is. `None` for a
+    /// single run, and for kernels.
     pub host_range: Option<(f64, f64)>,
     pub unit: &'static str,
-    /// How many were measured on the processor, in all runs together, and on the model. `None` for kernels, which are
-    /// measured in windows.
+    /// How many were measured on the processor, in all runs together, and on the model. `None` for kernels,
+    /// which are measured in windows.
     pub counts: Option<[u64; 2]>,
     /// Why the two costs cannot be compared. `None` if they can.
     pub not_compared: Option<&'static str>,
@@ -267,8 +267,8 @@ fn with_faults_by_mode(rows: Vec<SideRow>) -> Vec<SideRow> {
     joined
 }
 
-/// Joins the rows of both sides that have equal keys. The rows of the host come first, then the rows that only the
-/// model has.
+/// Joins the rows of both sides that have equal keys. The rows of the host come first, then the
+/// rows that only the model has.
 fn join_sides(host: &[SideRow], model: &[SideRow], part: Part) -> Vec<Cost> {
     // Part `handlers` compares interrupts between equal points, so part `services` leaves them out.
     let is_in_part = |row: &&SideRow| {
@@ -361,8 +361,8 @@ pub struct ModeTables<'t> {
     pub services: &'t Table,
 }
 
-/// The shares of user mode and kernel in their time, from runs on the processor and a run on the model. `None` if a run
-/// has no such time.
+/// The shares of user mode and kernel in their time, from runs on the processor and a run on the model. `None`
+/// if a run has no such time.
 #[must_use]
 pub fn mode_shares(hosts: &[ModeTables<'_>], model: ModeTables<'_>) -> Option<[ModeShare; 2]> {
     let model_user = model.user_share()?;

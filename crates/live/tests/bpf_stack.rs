@@ -1,6 +1,5 @@
-//! The BPF programs, run in the kernel on synthetic events. The tests compare the span stack with
-//! its model, the histogram's layout with `stats`, and the counts of shared lines. Needs the rights
-//! to load BPF programs.
+//! The BPF programs, run in the kernel on synthetic events. The tests compare the span stack with its model, the
+//! histogram's layout with `stats`, and the counts of shared lines. Needs the rights to load BPF programs.
 
 use std::sync::Mutex;
 

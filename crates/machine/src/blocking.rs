@@ -114,9 +114,9 @@ impl CodeBlock {
 /// The smallest page of the guest and of a model, as a power of two.
 const PAGE_SHIFT: u32 = 12;
 const PAGE_MASK: u64 = !((1 << PAGE_SHIFT) - 1);
-/// Number of flushes after which all translations are forgotten. The mark of a translation is the address of its page
-/// plus the number of flushes before it. So that number must be less than a page, and the last one is reserved for
-/// [`NO_TRANSLATION`].
+/// Number of flushes after which all translations are forgotten. The mark of a translation is the address of its
+/// page plus the number of flushes before it. So that number must be less than a page, and the last one is
+/// reserved for [`NO_TRANSLATION`].
 const FLUSHES_MAX: u64 = !PAGE_MASK;
 /// Number of known translations, by the low bits of the page number.
 const TRANSLATIONS: usize = 1024;
@@ -127,8 +127,7 @@ const TRANSLATIONS: usize = 1024;
 struct Translation {
     /// The virtual address of the page plus the number of flushes: see [`FLUSHES_MAX`].
     mark: u64,
-    /// The physical address of the page plus the slot where the TLB last held the page. The page may have left that
-    /// slot.
+    /// The physical address of the page plus the slot where the TLB last held the page. The page may have left that slot.
     physical_and_slot: u64,
 }
 
@@ -254,8 +253,8 @@ struct LastFetch {
     /// An address in the page of the line.
     virtual_address: VirtualAddress,
     line: LineAddress,
-    /// The size of the page. Zero if nothing was fetched since the last flush of the TLBs: then no address is in the
-    /// page.
+    /// The size of the page. Zero if nothing was fetched since the last flush of the TLBs: then
+    /// no address is in the page.
     page_bytes: u64,
 }
 
@@ -273,8 +272,7 @@ impl LastFetch {
     }
 }
 
-/// An in-order processor that executes one instruction at a time and waits for each miss, with its
-/// L1I, L1D, L2 and TLBs.
+/// An in-order processor that executes one instruction at a time and waits for each miss, with its L1I, L1D, L2 and TLBs.
 ///
 /// - The caches are private and not coherent. Several processors are several machines, without misses caused by others.
 /// - Physical addresses may have any value below the last 4 KiB of 64 bits. A block of code contains its physical
@@ -358,10 +356,10 @@ impl BlockingMachine {
         self.counts.instructions -= u64::from(instructions);
     }
 
-    /// Loads from `virtual_address`, within a line. The caller splits a load that [crosses](BlockingMachine::crosses)
-    /// lines. `translate` returns the physical address, or `None` for a device. It is called if the page is not known,
-    /// and for each access to a device. Such an access looks up the data TLB, bypasses the caches and takes the latency
-    /// of memory.
+    /// Loads from `virtual_address`, within a line. The caller splits a load that
+    /// [crosses](BlockingMachine::crosses) lines. `translate` returns the physical address, or `None` for a device.
+    /// It is called if the page is not known, and for each access to a device. Such an access looks up the data
+    /// TLB, bypasses the caches and takes the latency of memory.
     #[inline]
     pub fn load(
         &mut self,
@@ -383,9 +381,9 @@ impl BlockingMachine {
         self.data(virtual_address, true, translate);
     }
 
-    /// The fast path of [`BlockingMachine::load`]: loads `bytes` bytes if they lie in one line of a page with a known
-    /// translation. Otherwise does nothing and returns false. Inlined, so that the caller needs no stack frame in the
-    /// common case.
+    /// The fast path of [`BlockingMachine::load`]: loads `bytes` bytes if they lie in one line of a page with a
+    /// known translation. Otherwise does nothing and returns false. Inlined, so that the caller needs no stack
+    /// frame in the common case.
     #[inline(always)]
     #[must_use]
     pub fn load_fast(&mut self, virtual_address: VirtualAddress, bytes: u64) -> bool {
@@ -422,9 +420,9 @@ impl BlockingMachine {
         std::iter::once(virtual_address).chain(further_lines)
     }
 
-    /// Drops translations, as the processor does when its page tables change. The next fetch is counted in any case.
-    /// The machine does not distinguish address spaces: a flush of any address space drops all translations that are
-    /// not global.
+    /// Drops translations, as the processor does when its page tables change. The next fetch is counted in any
+    /// case. The machine does not distinguish address spaces: a flush of any address space drops all
+    /// translations that are not global.
     pub fn flush_tlbs(&mut self, flush: TlbFlush) {
         self.itlb.flush(flush);
         self.dtlb.flush(flush);
@@ -453,8 +451,8 @@ impl BlockingMachine {
     }
 
     /// The processor flushes the line of an address from all its caches (`clflush`). As in a
-    /// [`MemorySystem`](crate::memory::MemorySystem), the line is as long as the longest line of a cache, and the flush
-    /// takes no time.
+    /// [`MemorySystem`](crate::memory::MemorySystem), the line is as long as the longest line of a cache,
+    /// and the flush takes no time.
     pub fn flush_line(&mut self, physical: PhysicalAddress) {
         let shift = self.fetch_shift.max(self.data_shift).max(self.l2_shift);
         self.drop_lines(physical.block_start(shift), 1 << shift);

@@ -1,9 +1,9 @@
 //! A recording. The session holds the parts that follow the machine (clock, models, tracker, spans, regions, record and
 //! others) and passes the machine's events to them. Each part has its own state; what needs several parts is here.
 //!
-//! There is one session in a process, behind a lock. `qemu/callbacks.rs`, `qemu/before_block.rs`, `guest/markers.rs`
-//! and `guest/annotations/actions.rs` call it, in the vCPUs' thread. The callbacks of each block and access do not take
-//! the lock.
+//! There is one session in a process, behind a lock. `qemu/callbacks.rs`, `qemu/before_block.rs`,
+//! `guest/markers.rs` and `guest/annotations/actions.rs` call it, in the vCPUs' thread. The callbacks of each block
+//! and access do not take the lock.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
@@ -111,11 +111,10 @@ impl Session {
         self.level.current().has_model() && self.clock.pauses_wait()
     }
 
-    /// Starts guest time at the first call. Call it between blocks when a vCPU is about to execute or takes an
-    /// interrupt.
+    /// Starts guest time at the first call. Call it between blocks when a vCPU is about to execute or takes an interrupt.
     ///
-    /// In a restored machine, QEMU's clock is not at zero at that time, and vCPUs may be halted although the plugin saw
-    /// no halt.
+    /// In a restored machine, QEMU's clock is not at zero at that time, and vCPUs may be halted
+    /// although the plugin saw no halt.
     pub(crate) fn start(&mut self) {
         if !std::mem::replace(&mut self.has_started, true) && self.level.is_counting() {
             self.start_tracker();
@@ -149,8 +148,8 @@ impl Session {
         }
     }
 
-    /// Drops the descriptions of blocks, because QEMU has emptied its cache of translated code. No vCPU is inside a
-    /// block.
+    /// Drops the descriptions of blocks, because QEMU has emptied its cache of translated code.
+    /// No vCPU is inside a block.
     pub(crate) fn flushed(&mut self) {
         for vcpu in 0..self.cpus {
             cpu::with_vcpu(vcpu, |cpu| cpu.forget_block());
@@ -198,9 +197,9 @@ impl Session {
         self.moment_with(vcpu, now)
     }
 
-    /// Like [`Session::moment`], for an event that only observes: nothing retires, because a block that retires in two parts, or a
-    /// thread of a core that issues earlier, has another time. The counts are those of the instructions that have retired: all
-    /// earlier blocks, on a core of one thread.
+    /// Like [`Session::moment`], for an event that only observes: nothing retires. On a core of several threads, instructions
+    /// would issue earlier. The counts are those of the instructions that have retired: all earlier blocks, on a core of one
+    /// thread.
     fn observed_moment(&mut self, vcpu: u32, remaining: u32) -> Option<(&mut Tracker, Moment<'_>)> {
         let now = cpu::with_vcpu(vcpu, |cpu| cpu.retired_counts(remaining));
         self.moment_with(vcpu, now)
@@ -361,9 +360,9 @@ impl Session {
     /// close it has come ([`CloseTime`](crate::guest::close_time::CloseTime)). Does nothing inside an interrupt or exception.
     /// Call it between two blocks of `vcpu`.
     ///
-    /// The guest keeps its window open for a fixed time. The rest of the window is not recorded: the guest's clock jumps to the
-    /// window's end when the level changes. Marker, counts and contexts are written before the region closes, as at a close by
-    /// the guest.
+    /// The guest keeps its window open for a fixed time. The rest of the window is not recorded: the guest's clock
+    /// jumps to the window's end when the level changes. Marker, counts and contexts are written before the region
+    /// closes, as at a close by the guest.
     pub(crate) fn close_if_enough(&mut self, vcpu: u32) {
         let Some(stop_rule) = self.options.until else { return };
         if !self.regions.is_open() || self.writer.has_ended() {

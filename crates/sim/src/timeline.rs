@@ -1,6 +1,5 @@
-//! The timeline of a simulated window (`--trace`). Transitions between contexts become nested intervals. Recorded spans tell
-//! which intervals the tables count. Delays, function calls to other CPUs and reschedule interrupts become
-//! arrows.
+//! The timeline of a simulated window (`--trace`). Transitions between contexts become nested intervals. Recorded spans
+//! tell which intervals the tables count. Delays, function calls to other CPUs and reschedule interrupts become arrows.
 //!
 //! ```text
 //! transitions   task A | vector | softirq | vector | task A | task B

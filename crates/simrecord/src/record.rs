@@ -1,5 +1,5 @@
-//! The record of a simulated machine: a stream of records, which the plugin writes and `sim` reads. docs/plugin.md
-//! describes the format.
+//! The record of a simulated machine: a stream of records, which the plugin writes and `sim` reads.
+//! docs/plugin.md describes the format.
 //!
 //! Each record has [`BYTES`] bytes: its kind and a CPU as 32-bit numbers, then seven 64-bit numbers, all little-endian.
 //! All records have the same length, so a reader can check each record alone.
@@ -800,8 +800,7 @@ pub struct SampledPart {
     pub region: u32,
     /// [`attribution::KernelContext::code`].
     pub code: u64,
-    /// Number of the unit on this CPU, from 0 at the start of the record. Units outside an open
-    /// region have no parts.
+    /// Number of the unit on this CPU, from 0 at the start of the record. Units outside an open region have no parts.
     pub unit: u64,
 }
 

@@ -370,8 +370,8 @@ fn draw(run: &Run, file: &Path, force: ForceArgs) -> anyhow::Result<()> {
         .context("the run is recorded, its picture is not")
 }
 
-/// Measures on CPUs of this machine. Returns the status of the user's command if the command ended too early with an
-/// error.
+/// Measures on CPUs of this machine. Returns the status of the user's command if the command
+/// ended too early with an error.
 fn run_live(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
     Threshold::check_traced(&args.on_threshold, args.no_trace)?;
     let thresholds = Threshold::watch(&args.on_threshold)?;

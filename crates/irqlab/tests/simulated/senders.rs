@@ -84,8 +84,8 @@ fn each_planted_call_is_joined_to_its_run() {
     assert!(handled * 100 >= interrupts * 95, "{interrupts} sent, {handled} handled");
 }
 
-/// Each planted reschedule interrupt has the interrupt that CPU 1 took, its sender and its delay, and an arrow in the timeline. Its
-/// sender does not wait.
+/// Each planted reschedule interrupt has the interrupt that CPU 1 took, its sender and its delay, and an arrow in the
+/// timeline. Its sender does not wait.
 #[test]
 fn each_planted_reschedule_interrupt_is_joined_to_its_span() {
     let workspace = Place::new();

@@ -1,7 +1,7 @@
 //! `irqlab wakeup --senders` and `irqlab noise --senders` in a simulated machine, next to a program that interrupts the
-//! measured CPU. The kernel of the guest is that of the environment variable IRQLAB_KERNEL, or Debian's. What the tests
-//! expect depends on its release: Linux 6.4 and later have events that show senders. Without QEMU the tests say so and
-//! pass.
+//! measured CPU. The kernel of the guest is that of the environment variable IRQLAB_KERNEL, or Debian's. What
+//! the tests expect depends on its release: Linux 6.4 and later have events that show senders. Without QEMU
+//! the tests say so and pass.
 
 use serde_json::Value as Json;
 

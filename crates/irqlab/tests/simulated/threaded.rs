@@ -1,10 +1,10 @@
-//! Interrupt threads, in a machine whose kernel threads all IRQ lines (`threadirqs`). Without QEMU the tests say so
-//! and pass.
+//! Interrupt threads, in a machine whose kernel threads all IRQ lines (`threadirqs`). Without QEMU
+//! the tests say so and pass.
 
 use crate::support::{Place, can_simulate, csv_fields};
 
-/// The number of spans over all CPUs in the CSV of table `handlers`, in the row of this kind whose name starts with
-/// `name`.
+/// The number of spans over all CPUs in the CSV of table `handlers`, in the row of this kind
+/// whose name starts with `name`.
 fn spans(console: &str, kind: &str, name: &str) -> u64 {
     let mut rows = console
         .lines()
@@ -41,8 +41,8 @@ fn the_simulator_sees_a_run_of_the_thread_for_each_interrupt() {
     assert!(interrupts.abs_diff(runs) <= 1, "{interrupts} interrupts, {runs} runs of their thread");
 }
 
-/// Moves the guest's shell into a control group of version 2 with a quota of one CPU. The group's parent has a
-/// memory limit.
+/// Moves the guest's shell into a control group of version 2 with a quota of one CPU. The group's
+/// parent has a memory limit.
 const INTO_A_GROUP: &str = "mkdir -p /cg && mount -t cgroup2 none /cg && \
     echo '+memory +cpu +pids' > /cg/cgroup.subtree_control && mkdir -p /cg/a/b && \
     echo '+memory +cpu +pids' > /cg/a/cgroup.subtree_control && echo 400M > /cg/a/memory.max && \

@@ -1,5 +1,4 @@
-//! Compares the live bench in a simulated machine with the simulator's record. Without QEMU the test says so and
-//! passes.
+//! Compares the live bench in a simulated machine with the simulator's record. Without QEMU the test says so and passes.
 
 use crate::support::{Place, can_simulate, check_refused, rows, uint};
 use crate::user_functions::write_program;

@@ -157,8 +157,8 @@ pub struct PairCounts {
     pub all: usize,
 }
 
-/// A cell of the first run, and the cell of the second run in the row with the same keys. At least one of both has a
-/// figure.
+/// A cell of the first run, and the cell of the second run in the row with the same keys. At least
+/// one of both has a figure.
 #[derive(Clone, Debug)]
 pub struct Pair<'a> {
     /// The table of the first run, or of the second run if only that has the cell.
@@ -169,16 +169,16 @@ pub struct Pair<'a> {
     /// The first run's figure. With several runs on each side: the mean over the first side's runs, which is geometric if
     /// all figures of both sides are above 0. `None` if they lack the row or the figure.
     pub base: Option<Figure>,
-    /// The second run's figure, or the mean over the second side's runs, of the kind of `base`. `None` if they lack the
-    /// row or the figure.
+    /// The second run's figure, or the mean over the second side's runs, of the kind of `base`. `None` if they
+    /// lack the row or the figure.
     pub new: Option<Figure>,
     /// The larger of both rows' shares of CPU time, or `None` if the table has no such column.
     pub cpu_share: Option<f64>,
-    /// The share of CPU time of the row's context: `cpu_share`, or that of the same context in another table. `None` if no
-    /// table has one.
+    /// The share of CPU time of the row's context: `cpu_share`, or that of the same context in another table.
+    /// `None` if no table has one.
     pub context_share: Option<f64>,
-    /// The smallest number of spans of the row in any run, or of the same context in another table. `None` if no table
-    /// counts them.
+    /// The smallest number of spans of the row in any run, or of the same context in another table.
+    /// `None` if no table counts them.
     pub span_count: Option<u64>,
     /// Whether the intervals are too narrow because they assume that the values of a window are independent. True for a
     /// quantile whose table has no figures of the window's sections, for a mean whose table has neither degrees of
@@ -188,14 +188,14 @@ pub struct Pair<'a> {
     pub waits_for_the_scheduler: bool,
     /// Whether a figure is an estimate, though its run is repeatable: it follows from a sample or from random numbers.
     pub is_estimate: bool,
-    /// Whether both rows have the same value in each figure. A repeatable run and its repetition have such rows: quantiles
-    /// of a histogram are then equal, wherever they are in their buckets. False if a run lacks the row, or the table has
-    /// no quantiles.
+    /// Whether both rows have the same value in each figure. A repeatable run and its repetition have such rows:
+    /// quantiles of a histogram are then equal, wherever they are in their buckets. False if a run lacks the row, or
+    /// the table has no quantiles.
     pub has_equal_rows: bool,
     /// The differences between pairs of runs, or `None` with one run on each side.
     pub repeats: Option<Repeats>,
-    /// In how many pairs of runs the figure is compared. `None` with one run on each side, and if all pairs have the
-    /// figure.
+    /// In how many pairs of runs the figure is compared. `None` with one run on each side, and if
+    /// all pairs have the figure.
     pub pair_counts: Option<PairCounts>,
     /// The windows of a total. With several runs on each side: those of the pair of runs whose windows differ most. `None`
     /// if the figure is no total, or if the lengths do not matter, as for windows that end with a command.
@@ -297,8 +297,8 @@ pub(super) fn waits_for_the_scheduler(table: &Table, row: &[Value]) -> bool {
     table.name == DELAYS && table.get(row, "kind") == Some(&work)
 }
 
-/// The figure of `row` in a column, with the intervals that the column links to. `None` if the cell is empty or no
-/// number.
+/// The figure of `row` in a column, with the intervals that the column links to. `None` if the
+/// cell is empty or no number.
 pub(super) fn figure(table: &Table, row: &[Value], column: &Column) -> Option<Figure> {
     let cell = |name: &str| table.get(row, name).and_then(Value::number);
     let bounds = |Bounds { low, high }: &Bounds| cell(low).zip(cell(high));
@@ -400,8 +400,8 @@ pub fn sole_condition(run: &Run) -> Option<&str> {
     found
 }
 
-/// What ranks a row of any table with a context: the context's share of CPU time and its number of spans, from the tables that
-/// have them.
+/// What ranks a row of any table with a context: the context's share of CPU time and its number of spans, from
+/// the tables that have them.
 #[derive(Default)]
 pub(super) struct ContextFacts(BTreeMap<Vec<String>, (Option<f64>, Option<u64>)>);
 

@@ -12,8 +12,8 @@ use super::{
 /// The results of a comparison.
 #[derive(Clone, Debug)]
 pub struct Comparison<'a> {
-    /// All compared cells: rows with few spans last, then worse and better ones, then by verdict, then by effect on CPU time,
-    /// the largest first.
+    /// All compared cells: rows with few spans last, then worse and better ones, then by verdict, then by effect on
+    /// CPU time, the largest first.
     pub differences: Vec<Difference<'a>>,
     /// Instructions, cycles and the kernel's shares of the whole run: of runs with the table `contexts`.
     pub run_totals: Vec<RunTotal>,

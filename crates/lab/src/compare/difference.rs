@@ -7,16 +7,16 @@ use super::{Method, Verdict};
 /// Rows with fewer spans than this are marked, and come last.
 pub const FEW_SPANS: u64 = 30;
 
-/// A compared cell.
+/// The difference of a cell in two runs, and its verdict.
 #[derive(Clone, Debug)]
 pub struct Difference<'a> {
     pub pair: Pair<'a>,
     /// Second figure less first, in the unit of the column. `None` if one of the runs lacks the figure. If a figure is only a
     /// bound, this is no measurement: see [`Difference::measured_change`].
     pub change: Option<f64>,
-    /// Lower and upper end of the simultaneous interval of `change`. If the runs are exact, both are `change` itself; for a
-    /// histogram's quantiles, they are the ends of the changes that the buckets allow. An end is infinite where a bound leaves
-    /// the change open.
+    /// Lower and upper end of the simultaneous interval of `change`. If the runs are exact, both are `change` itself;
+    /// for a histogram's quantiles, they are the ends of the changes that the buckets allow. An end is infinite where a
+    /// bound leaves the change open.
     pub interval: Option<(f64, f64)>,
     pub method: Method,
     pub verdict: Verdict,

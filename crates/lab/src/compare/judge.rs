@@ -1,4 +1,4 @@
-//! Judges single differences: by which method, with which error probability, and with which verdict.
+//! Judges each difference: chooses the method and the error probability, and gives the verdict.
 
 use record::{Role, Run};
 

@@ -65,8 +65,8 @@ impl Outcome {
         })
     }
 
-    /// A warning if the rule could not be checked on some of its figures, because they are totals over windows of different
-    /// lengths.
+    /// A warning if the rule could not be checked on some of its figures, because they are totals over
+    /// windows of different lengths.
     pub(super) fn windows_warning(&self) -> Option<String> {
         let (count, example) = self.other_windows.as_ref()?;
         Some(format!(

@@ -59,8 +59,8 @@ pub struct Change {
 }
 
 impl Reading {
-    /// Reads the figure of `row` in `column`. Both belong to `table`, which belongs to `run`. `None` if the cell has no
-    /// number.
+    /// Reads the figure of `row` in `column`. Both belong to `table`, which belongs to `run`. `None`
+    /// if the cell has no number.
     #[must_use]
     pub fn new(run: &Run, table: &Table, row: &[Value], column: &Column) -> Option<Reading> {
         let figure = figure(table, row, column)?;
@@ -137,8 +137,8 @@ impl Reading {
     }
 }
 
-/// Judges the change in each pair of a baseline's reading and another reading. `column`: the column of all readings, in
-/// `table`.
+/// Judges the change in each pair of a baseline's reading and another reading. `column`: the column of
+/// all readings, in `table`.
 #[must_use]
 pub fn changes(
     table: &Table,
@@ -217,8 +217,8 @@ pub fn windows_warning(table: &Table, column: &Column, readings: &[&Reading]) ->
 }
 
 impl Change {
-    /// The difference or, if a figure is only a bound, the smallest difference that the bounds allow. `None` if the bounds
-    /// allow no difference.
+    /// The difference or, if a figure is only a bound, the smallest difference that the bounds allow. `None` if the
+    /// bounds allow no difference.
     #[must_use]
     pub fn least_difference(&self) -> Option<f64> {
         let by_bounds = || match self.interval? {

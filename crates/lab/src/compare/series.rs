@@ -29,9 +29,9 @@ pub struct Repeats {
     differences: Vec<f64>,
     /// Whether `differences` are differences of logarithms. True if all figures are above 0.
     is_logarithmic: bool,
-    /// Distances from the mean difference down and up that the buckets of a histogram add to its interval, on the scale of
-    /// `differences`: the mean over the pairs. Runs of one kind may all have the same bucket, so their spread does not
-    /// contain it.
+    /// Distances from the mean difference down and up that the buckets of a histogram add to its interval, on the
+    /// scale of `differences`: the mean over the pairs. Runs of one kind may all have the same bucket, so their
+    /// spread does not contain it.
     bucket_distances: (f64, f64),
     /// On which sides the bounds of any pair leave the mean difference open.
     open_sides: OpenSides,

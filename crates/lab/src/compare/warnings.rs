@@ -1,4 +1,4 @@
-//! What makes the runs of a comparison differ, or was not measured alike.
+//! Warnings about runs of a comparison that were not measured in the same way.
 
 use record::Run;
 

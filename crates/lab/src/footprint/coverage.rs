@@ -41,8 +41,8 @@ fn draw(random: &mut Random, shape: Shape) -> f64 {
     }
 }
 
-/// Share of series whose interval contains the true difference, 100. `deviation`: standard deviation of a
-/// treatment repetition.
+/// Share of series whose interval contains the true difference, 100. `deviation`: standard deviation
+/// of a treatment repetition.
 fn coverage(shape: Shape, deviation: f64) -> f64 {
     let mut random = Random::new(5);
     let contains_truth = |_: &usize| {

@@ -1,6 +1,6 @@
 //! The calibration curve: the extra time of a pass after a known number of displaced lines. The crate `touch_loop`
-//! measures the points. `estimate.rs` reads the curve backwards: from the extra time after an interrupt to the number
-//! of displaced lines.
+//! measures the points. `estimate.rs` reads the curve backwards: from the extra time after an interrupt to the
+//! number of displaced lines.
 //!
 //! Each point of the curve is a median of repetitions and has an error. A reading starts from a *difference* of times,
 //! so an offset that all points share cancels. Only a point's error relative to the point of no lines counts. This
@@ -32,8 +32,7 @@ pub struct Curve {
 struct Repetitions {
     /// Step of the clock, cycles. With 0, the clock's resolution adds no error.
     step_cycles: u64,
-    /// For each point: the number of displaced lines, and the extra time of each repetition, cycles. Both are
-    /// ascending.
+    /// For each point: the number of displaced lines, and the extra time of each repetition, cycles. Both are ascending.
     points: Vec<(u64, Vec<i64>)>,
 }
 
@@ -150,8 +149,8 @@ impl Curve {
         })
     }
 
-    /// The monotone curve for readings. `None` if the curve does not rise: time then contains no information about the
-    /// displaced lines.
+    /// The monotone curve for readings. `None` if the curve does not rise: time then contains no information
+    /// about the displaced lines.
     #[must_use]
     pub fn rising(&self) -> Option<Rising> {
         Rising::new(&self.points)
@@ -233,8 +232,8 @@ pub struct Reading {
 }
 
 impl Rising {
-    /// Merges neighbouring points until the means never fall (pool adjacent violators). `None` if the curve does not
-    /// rise.
+    /// Merges neighbouring points until the means never fall (pool adjacent violators). `None`
+    /// if the curve does not rise.
     fn new(points: &[CurvePoint]) -> Option<Rising> {
         let mut pools: Vec<Pool> = Vec::new();
         for point in points {

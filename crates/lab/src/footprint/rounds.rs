@@ -159,9 +159,9 @@ impl NoiseWithin {
         (low / count, high / count)
     }
 
-    /// Detection limit by the pooled curve of the rounds, lines. The noise of the time falls with the number of rounds, and
-    /// not the limit itself: lines that cost nothing are not detected by any number of rounds. Infinite if the pooled
-    /// curve does not rise.
+    /// Detection limit by the pooled curve of the rounds, lines. The noise of the time falls with the number of rounds,
+    /// and not the limit itself: lines that cost nothing are not detected by any number of rounds. Infinite if the
+    /// pooled curve does not rise.
     fn detection_limit(&self, rounds: &[&RoundLines<'_>]) -> f64 {
         let pooled = Curve::pooled(rounds.iter().map(|round| round.curve));
         let limit = |curve: Rising| limit_of_error(self.standard_error, &curve);
@@ -270,8 +270,8 @@ pub fn beyond_control_with_spread(
     })
 }
 
-/// One curve for the whole series: the pooled curves of its rounds. Without rounds, the curve of the series. `None` if
-/// a curve is missing.
+/// One curve for the whole series: the pooled curves of its rounds. Without rounds, the curve of the series.
+/// `None` if a curve is missing.
 #[must_use]
 pub fn curve(series: &Series) -> Option<Curve> {
     if series.rounds.is_empty() {

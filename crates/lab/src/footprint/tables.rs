@@ -391,8 +391,7 @@ fn estimate(series: &Series) -> Estimates {
     estimates(indirect_cost, by_time, reason)
 }
 
-/// The reason for a row whose mean misses have a wider interval than the target. `None` if the interval is narrow
-/// enough.
+/// The reason for a row whose mean misses have a wider interval than the target. `None` if the interval is narrow enough.
 fn reason_wide_interval(misses: Mean) -> Option<String> {
     let Mean { mean, half_width, .. } = misses;
     if half_width <= HALF_WIDTH_RATIO * mean.abs() {
@@ -407,9 +406,9 @@ fn reason_wide_interval(misses: Mean) -> Option<String> {
     Some(format!("the interval is ± {percent:.0} %, wider than ± 5 %, after all repetitions"))
 }
 
-/// The reason for a row whose lines by time have a wider interval than the target. The reason names the part by the
-/// calibration curve, which more repetitions do not reduce. `None` if the interval is narrow enough, or the number is 0
-/// or not known.
+/// The reason for a row whose lines by time have a wider interval than the target. The reason names the part by
+/// the calibration curve, which more repetitions do not reduce. `None` if the interval is narrow enough, or the
+/// number is 0 or not known.
 fn reason_wide_lines(by_time: &DisplacedLines) -> Option<String> {
     let lines = by_time.count.filter(|lines| *lines > 0.0)?;
     let half_width = by_time.half_width;
@@ -435,8 +434,8 @@ fn reason_disagreement(user_misses: Mean, by_time: &DisplacedLines) -> Option<St
         .then(|| format!("time and counters disagree: {lines:.1} lines and {mean:.1} misses"))
 }
 
-/// The rounds whose curve does not rise, in words. `None` if all curves rise, or if fewer than [`ROUNDS_MIN`] rounds
-/// were planned.
+/// The rounds whose curve does not rise, in words. `None` if all curves rise, or if fewer than
+/// [`ROUNDS_MIN`] rounds were planned.
 fn reason_flat_rounds(series: &Series) -> Option<String> {
     let numbers: Vec<String> = rounds::flat_rounds(series).iter().map(u64::to_string).collect();
     match &numbers[..] {
@@ -489,8 +488,8 @@ fn verdict_count(series: &Series, verdict: Verdict) -> usize {
     repetitions.filter(|repetition| repetition.verdict == verdict).count()
 }
 
-/// Median time that an interrupt stalled the loop in the accepted repetitions, cycles. `None` if no accepted repetition
-/// was stalled.
+/// Median time that an interrupt stalled the loop in the accepted repetitions, cycles. `None` if no
+/// accepted repetition was stalled.
 fn stalled_median(repetitions: &[Repetition]) -> Option<u64> {
     let accepted = repetitions.iter().filter(|repetition| repetition.verdict == Verdict::Accepted);
     let mut stalls: Vec<u64> =

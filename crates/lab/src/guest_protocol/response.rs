@@ -9,8 +9,8 @@ use crate::experiment::BenchError;
 /// Version of the requests and responses that this irqlab sends and reads. Every change of
 /// a request or an item needs a new version.
 pub const VERSION: u32 = 5;
-/// Maximum length of a line of a response, bytes. The guest's first process quotes the line in a message, where it is
-/// at most twice as long.
+/// Maximum length of a line of a response, bytes. The guest's first process quotes the line in a message, where it
+/// is at most twice as long.
 pub const LINE_BYTES_MAX: usize = 120 << 10;
 /// Maximum length of a response, bytes.
 pub const RESPONSE_BYTES_MAX: usize = 16 << 20;

@@ -31,7 +31,7 @@ pub struct DelayStats {
     /// Events that would begin a delay, without an end that can be joined to them. A begin that still waits when the
     /// window closes does not count.
     pub unjoined_begin_count: u64,
-    /// Requests that found the thread awake: it ran or was ready to run, so it did not wait for them. `None` for work
-    /// other than threads.
+    /// Requests that found the thread awake: it ran or was ready to run, so it did not wait for them. `None`
+    /// for softirqs, work items and timers.
     pub awake_count: Option<u64>,
 }

@@ -42,8 +42,8 @@ pub struct CpuRates {
     /// IRQs, vectors and NMIs per second. Softirqs and polls are not included, because they run within or after
     /// an interrupt. Exceptions are not included either.
     pub interrupt_rate_hz: f64,
-    /// Self time of all timed contexts over the interval's length. Shares below the detection limit are included, so it can
-    /// be negative.
+    /// Self time of all timed contexts over the interval's length. Shares below the detection limit are
+    /// included, so it can be negative.
     pub self_ratio: f64,
 }
 
@@ -65,8 +65,8 @@ pub struct ContextRates {
 /// Self times of a context in the interval. The times per span are `None` if no span ended in the interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SelfTimes {
-    /// Self time of all spans over the CPU time of the row's CPUs: `count` times the mean. Can be negative below the
-    /// detection limit.
+    /// Self time of all spans over the CPU time of the row's CPUs: `count` times the mean. Can be negative
+    /// below the detection limit.
     pub cpu_ratio: f64,
     /// Half width of the 95 % confidence interval of `cpu_ratio`, by the probe overhead that was subtracted. `None` for
     /// times without probe overhead.
@@ -277,8 +277,8 @@ pub(super) struct Interval {
 }
 
 impl Interval {
-    /// The rates of a context from its totals at the start (`before`) and at the end of the interval. Without `before`,
-    /// the totals were 0.
+    /// The rates of a context from its totals at the start (`before`) and at the end of the interval. Without
+    /// `before`, the totals were 0.
     pub(super) fn rates(
         &self,
         (context, cpu): (&Context, Option<u32>),

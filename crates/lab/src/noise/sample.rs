@@ -227,8 +227,8 @@ pub struct CpuNoise {
     pub page_faults: Option<u64>,
     /// Context switches away from the loop by the kernel's count. `None` if the kernel does not report them.
     pub switches: Option<u64>,
-    /// Time that the host reports as stolen from this CPU in `external_ns`, ns, in steps of /proc/stat. `None` if it is
-    /// unknown.
+    /// Time that the host reports as stolen from this CPU in `external_ns`, ns, in steps of
+    /// /proc/stat. `None` if it is unknown.
     pub steal_ns: Option<u64>,
     /// System management interrupts in `external_ns` by the processor's count. `None` if the processor does not count
     /// them, or if irqlab may not read the count.
@@ -365,8 +365,8 @@ impl Fixed {
         }
     }
 
-    /// The 95 % interval of [`Fixed::quantile`], from the order of the times alone. An end that the times do not bound is
-    /// `None`.
+    /// The 95 % interval of [`Fixed::quantile`], from the order of the times alone. An end that the
+    /// times do not bound is `None`.
     #[must_use]
     pub fn quantile_interval(&self, per_100k: u32) -> (Option<u64>, Option<u64>) {
         let Some(times_ns) = self.sorted_times_ns() else {
@@ -421,8 +421,8 @@ impl Slots {
         self.count = slot.saturating_add(1);
     }
 
-    /// Ends a window in which `passed` whole slots of `slot_length_ns` passed. Slots since the last added slot had no
-    /// work.
+    /// Ends a window in which `passed` whole slots of `slot_length_ns` passed. Slots since the
+    /// last added slot had no work.
     pub fn finish(&mut self, passed: u64, slot_length_ns: f64) {
         let passed = passed.max(self.count);
         self.slot_length_ns = slot_length_ns;

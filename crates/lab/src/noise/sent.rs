@@ -76,8 +76,8 @@ fn in_brackets(reason: Option<&str>) -> String {
     reason.map(|reason| format!(" ({reason})")).unwrap_or_default()
 }
 
-/// The purpose of a kernel function that one CPU asks another one to call; the function's name if this version knows no
-/// purpose.
+/// The purpose of a kernel function that one CPU asks another one to call; the function's name if this
+/// version knows no purpose.
 #[must_use]
 pub fn purpose(function: &str) -> &str {
     match function.split('.').next().unwrap_or(function) {

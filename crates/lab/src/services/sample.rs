@@ -129,8 +129,8 @@ pub struct LockStats {
     pub spun_ticks: Option<u64>,
     /// How often the release of a lock that the call site has taken was seen. `None` if the bench sees no releases.
     pub releases: Option<u64>,
-    /// Total time that the locks in `releases` were held. `None` if several can hold the lock at once, or if the bench
-    /// sees no releases.
+    /// Total time that the locks in `releases` were held. `None` if several can hold the lock at once, or if
+    /// the bench sees no releases.
     pub held_ticks: Option<u64>,
 }
 
@@ -187,8 +187,8 @@ pub struct Agreement {
     pub kernel: Option<u64>,
     /// Where the kernel's count comes from.
     pub source: String,
-    /// Largest allowed difference: events between the edges of the window and the nearest readings of the kernel's
-    /// own counter.
+    /// Largest allowed difference: events between the edges of the window and the nearest readings of
+    /// the kernel's own counter.
     pub edge_max: u64,
 }
 

@@ -1,5 +1,5 @@
-//! A timeline of single events (`--trace`): the spans, the tasks below them, and the requests that led to them, in bounded
-//! memory.
+//! A timeline of single events (`--trace`): the spans, the tasks below them, and the requests that led
+//! to them, in bounded memory.
 //!
 //! A bench makes a [`Timeline`] of each window from [`CpuEvents`]. [`table`] makes the table `timeline`, which
 //! `export --format perfetto` draws.

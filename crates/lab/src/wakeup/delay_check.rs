@@ -107,7 +107,7 @@ pub fn delays_table(checks: &[ConditionCheck]) -> Table {
         )
         .shown_as("delays", 98)
         .uint(|row: &Row<'_>| row.delays.count),
-        column("found_count", "Those of them in which it is also the longest delay by the live bench.")
+        column("found_count", "Wake-ups of wakeup_count whose longest delay has the same cause by the live bench.")
             .shown_as("found", 97)
             .uint(|row: &Row<'_>| row.delays.found),
         column("within_count", "Found delays whose lengths by both sides differ by at most 5 %.")

@@ -22,11 +22,11 @@ use crate::noise::{Mark, What};
 pub struct DiskReads {
     /// From the time before the thread's system call to the disk's interrupt, ns.
     pub until_interrupt: Distribution,
-    /// Number of reads during which the disk interrupted several times. Their lateness begins with the last interrupt before
-    /// the thread is woken.
+    /// Number of reads during which the disk interrupted several times. Their lateness begins with the last interrupt
+    /// before the thread is woken.
     pub several_interrupts: u64,
-    /// Number of reads without an interrupt of the disk before the thread was woken, or without the event of the wake-up. They
-    /// have no lateness.
+    /// Number of reads without an interrupt of the disk before the thread was woken, or without the event of the
+    /// wake-up. They have no lateness.
     pub no_interrupt: u64,
 }
 

@@ -2,8 +2,8 @@
 //! request to the irqlab in the guest, which runs the threads with the code of the live bench: without probes, or with
 //! the whole live bench, to check it. `sim/src/wakeup` joins the records with the contexts that the simulator saw.
 //!
-//! The names of variants and fields, and the text of records, are the wire format. The checks of the response do not
-//! trust the guest.
+//! The names of variants and fields, and the text of records, are the wire format. The checks of the
+//! response do not trust the guest.
 
 use std::collections::BTreeMap;
 
@@ -64,15 +64,15 @@ pub enum WakeupItem {
     /// A thread has run. Its records follow.
     Thread(Box<ThreadRun>),
     /// Some records of the last thread, as [`crate::noise::in_guest::pieces`] writes them: due time (with a waker: when
-    /// it sent the wake-up; with a disk: when the read began) and time of the thread's reading by CLOCK_MONOTONIC, ns, and the time-stamp counter after this
-    /// reading.
+    /// it sent the wake-up; with a disk: when the read began) and time of the thread's reading by CLOCK_MONOTONIC, ns,
+    /// and the time-stamp counter after this reading.
     Records(String),
     /// A warning about the load, the stimulus or the live bench.
     Warning(String),
     /// What the live bench measured, before the first thread.
     Probed(ProbedWindow),
-    /// Some parts of the wake-ups of the last thread, as [`part_record`] and [`crate::noise::in_guest::pieces`] write
-    /// them.
+    /// Some parts of the wake-ups of the last thread, as [`part_record`] and
+    /// [`crate::noise::in_guest::pieces`] write them.
     Parts(String),
 }
 
@@ -87,8 +87,8 @@ pub struct ProbedWindow {
     pub unbalanced: u64,
 }
 
-/// A part of a wake-up as a record of three numbers: the due time, the due time plus the length of the part, both in ns,
-/// and stage and cause.
+/// A part of a wake-up as a record of three numbers: the due time, the due time plus the length of the part, both
+/// in ns, and stage and cause.
 #[must_use]
 pub fn part_record(due_ns: u64, part: Part, length_ns: u64) -> [u64; 3] {
     let stage = STAGES.iter().position(|stage| *stage == part.stage).unwrap_or(0) as u64;

@@ -24,8 +24,8 @@ pub struct WholeWakeup {
     pub parts: Vec<(Part, u64)>,
     /// The sums of all later parts, by cause. Together with `parts` they add up to the lateness.
     pub later: Vec<(Part, u64)>,
-    /// Who woke the thread, who woke that waker, and so on. Empty if no event shows it, and for a thread that was not
-    /// asleep.
+    /// Who woke the thread, who woke that waker, and so on. Empty if no event shows it, and for a
+    /// thread that was not asleep.
     pub wakers: Vec<Waker>,
 }
 
@@ -52,8 +52,8 @@ pub struct WakeupLedger {
     pub late: Distribution,
     /// For each part: its times in the wake-ups that contain the part, ns.
     pub parts: BTreeMap<Part, Distribution>,
-    /// Number of wake-ups without a mark of the switch to the thread, or of the wake-up that a waker sent: marks are
-    /// missing.
+    /// Number of wake-ups without a mark of the switch to the thread, or of the wake-up that a
+    /// waker sent: marks are missing.
     pub unseen: u64,
     /// How late the thread ran in the first wake-ups, at most [`FIRST_MAX`], ns.
     pub first_late_ns: Vec<u64>,

@@ -41,8 +41,8 @@ pub struct WakeupSample {
     pub facts: Map<String, Json>,
     /// The kernel's events of the last seconds. `None` without `--flight-record`.
     pub flight_record: Option<FlightRecorder>,
-    /// The worst wake-ups of simulated machines with different seeds, of which this is the window of the worst. Empty
-    /// without `--seeds`.
+    /// The worst wake-ups of simulated machines with different seeds, of which this is the window of the
+    /// worst. Empty without `--seeds`.
     pub seeds: Vec<SeedOutcome>,
     /// The functions of the kernel in the worst wake-up. `None` if they were not recorded.
     pub worst_functions: Option<WorstFunctions>,
@@ -234,7 +234,7 @@ pub struct WakerCounts {
     pub not_asleep: u64,
 }
 
-/// Counts of a thread that a disk wakes, in the window. [`WakeupLedger::reads`] has those that the disk's interrupts decide.
+/// Counts of a thread that a disk wakes, in the window. [`WakeupLedger::reads`] has the counts that follow from the disk's interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskCounts {
     /// Number of reads that were over before the thread slept. They have no lateness.

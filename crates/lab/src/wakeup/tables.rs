@@ -132,8 +132,8 @@ impl<'a> Thread<'a> {
         self.sample.events.is_some() && class.can_occur(self.cpu.is_woken_by_timer())
     }
 
-    /// Share of a class in the lateness of all wake-ups. `None` without tracing, without lateness, or for a class that
-    /// cannot occur.
+    /// Share of a class in the lateness of all wake-ups. `None` without tracing, without lateness, or for
+    /// a class that cannot occur.
     fn class_ratio(&self, class: Class) -> Option<f64> {
         if !self.has_class(class) {
             return None;

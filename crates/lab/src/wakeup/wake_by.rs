@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What wakes the measured threads. The words are those of the command line, of the settings, and of the request to a
-/// guest.
+/// What wakes the measured threads. The words are those of the command line, of the settings, and
+/// of the request to a guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WakeBy {

@@ -86,8 +86,8 @@ fn is_softirq_thread(waker: &Waker, names: &[ContextName]) -> bool {
             if prefixes.iter().any(|prefix| name.starts_with(prefix)))
 }
 
-/// A chain as text, the latest waker first, as in `irqlab-waker/123 on CPU 0 < local_timer on CPU 0`. `None` for a chain
-/// without steps.
+/// A chain as text, the latest waker first, as in `irqlab-waker/123 on CPU 0 < local_timer on CPU 0`. `None`
+/// for a chain without steps.
 #[must_use]
 pub fn chain_text(chain: &[Waker], names: &[ContextName]) -> Option<String> {
     let mut texts: Vec<String> = chain.iter().map(|waker| waker_text(waker, names)).collect();
@@ -125,7 +125,7 @@ pub fn take_last_chain(chains: &mut VecDeque<Vec<Waker>>, wakeup: Wakeup) -> Vec
     take_chains(chains, wakeup).last().unwrap_or_default()
 }
 
-/// Removes the chains before the end of a wake-up. Returns those of the wake-up.
+/// Removes all chains that precede the end of a wake-up. Returns the chains of the wake-up.
 fn take_chains(
     chains: &mut VecDeque<Vec<Waker>>,
     wakeup: Wakeup,

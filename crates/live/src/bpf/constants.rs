@@ -44,11 +44,11 @@ shared_constants! {
     SENDER_ROWS_MAX: usize = 4_096;
     /// Largest number of calls that wait for their run on another CPU.
     QUEUED_CALLS_MAX: usize = 16_384;
-    /// Words of 64 CPUs in a set of sending CPUs or of targets. Senders are measured only on machines whose CPUs fit into
-    /// these words.
+    /// Words of 64 CPUs in a set of sending CPUs or of targets. Senders are measured only on machines whose
+    /// CPUs fit into these words.
     SENDER_CPU_WORDS: usize = 16;
-    /// An event of a sender: a call is queued. The kernel's type of the call is added: 0 asynchronous, 1 synchronous, 2
-    /// irq_work, 3 wake-up.
+    /// An event of a sender: a call is queued. The kernel's type of the call is added: 0 asynchronous, 1
+    /// synchronous, 2 irq_work, 3 wake-up.
     SENDER_CALL: u32 = 1;
     /// A call of the type irq_work is queued.
     SENDER_IRQ_WORK: u32 = 3;
@@ -173,8 +173,8 @@ shared_constants! {
     /// Number of services that are system calls. They have the first positions, by number. Position `SERVICE_SYSCALLS`
     /// - 1 also counts all system calls with higher numbers.
     SERVICE_SYSCALLS: usize = 512;
-    /// Position of all system calls of 32-bit code, whose numbers mean other calls. Linux has no 64-bit call with this
-    /// number.
+    /// Position of all system calls of 32-bit code, whose numbers mean other calls. Linux has no
+    /// 64-bit call with this number.
     SERVICE_SYSCALL_32: usize = 510;
     /// Position of the first softirq.
     SERVICE_SOFTIRQ: usize = 512;
@@ -194,7 +194,8 @@ shared_constants! {
     SERVICE_IDLE: usize = 549;
     /// Position of kernel threads.
     SERVICE_KERNEL_THREAD: usize = 550;
-    /// Position of tasks that may be in user mode or in a system call, and of those after a task whose switches are hidden.
+    /// Position of time that has no known service: the task may be in user mode or in a system call, or its switches are
+    /// hidden.
     SERVICE_UNKNOWN: usize = 551;
     /// Number of positions of services.
     SERVICES: usize = 552;

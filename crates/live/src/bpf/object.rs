@@ -120,8 +120,8 @@ static LAST_SET: AtomicU32 = AtomicU32::new(0);
 const SHARED_MAPS: [&str; 5] =
     ["cpu_states", "pmu_states", "rows", "nested_times", "slots_of_objects"];
 
-/// The keys of contexts with a cell for the victims that find no cell of their own. IRQ lines with higher numbers share the
-/// cell of [`KEY_NONE`].
+/// The keys of contexts with a cell for the victims that find no cell of their own. IRQ lines with higher numbers share
+/// the cell of [`KEY_NONE`].
 fn victim_contexts() -> impl Iterator<Item = u32> {
     (KEY_NONE..KEY_IRQ + 256).filter(|key| *key == KEY_NONE || ContextKey::of(*key).is_some())
 }
@@ -749,8 +749,7 @@ impl Probes {
         Ok(misses)
     }
 
-    /// The kernel memory of the maps and of the loaded programs; `None` if the kernel does not
-    /// report it.
+    /// The kernel memory of the maps and of the loaded programs; `None` if the kernel does not report it.
     #[must_use]
     pub fn kernel_memory(&self) -> Option<KernelMemory> {
         let mut memory = KernelMemory::default();
@@ -785,9 +784,8 @@ pub(super) fn too_short(map: &str) -> BpfError {
 }
 
 /// Sets the constants of an opened object's programs, and the sizes of its maps that depend on the machine. The kernel
-/// takes both when the object is loaded. `programs`: the programs that will be loaded. The names
-/// of maps are those of `handlers.bpf.c`; `.rodata.config` has the
-/// constants.
+/// takes both when the object is loaded. `programs`: the programs that will be loaded. The names of maps are those of
+/// `handlers.bpf.c`; `.rodata.config` has the constants.
 ///
 /// Fails with libbpf's message.
 fn configure(

@@ -356,8 +356,8 @@ pub fn is_of_causes(program: &str) -> bool {
     causes.iter().any(|context| context.programs.iter().any(|(_, name)| name == program))
 }
 
-/// Like [`choose`], for causes of interrupts. `why_unknown`: by the program, why the kernel does not name the causes as the
-/// victims are named.
+/// Like [`choose`], for causes of interrupts. `why_unknown`: by the program, why the kernel does not name the causes
+/// as the victims are named.
 #[must_use]
 pub fn choose_causes(
     flavour: Flavour,

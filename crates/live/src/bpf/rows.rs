@@ -32,8 +32,8 @@ pub struct KnownContexts {
     pub irq_threads: u32,
 }
 
-/// Rows of a CPU for delays: of each softirq, of work items, and of both kinds of timers. Each thread of an IRQ line has one,
-/// too.
+/// Rows of a CPU for delays: of each softirq, of work items, and of both kinds of timers. Each thread of
+/// an IRQ line has one, too.
 const ROWS_OF_DELAYS: u32 = 13;
 
 impl KnownContexts {

@@ -122,9 +122,8 @@ const CONTROLLERS_OF_CPUS: [&str; 8] =
 /// controller's IRQ line calls their handlers (kernel/irq/chip.c, `handle_nested_irq`). The kernel counts these
 /// interrupts, but no tracepoint fires for them.
 ///
-/// debugfs says which lines are nested. Without debugfs, a line counts as nested if its controller does not interrupt
-/// a CPU directly and the line has no IRQ thread. The result matters only for lines whose interrupts the probes do not
-/// see.
+/// debugfs says which lines are nested. Without debugfs, a line counts as nested if its controller does not interrupt a
+/// CPU directly and the line has no IRQ thread. The result matters only for lines whose interrupts the probes do not see.
 #[must_use]
 pub fn nested_threaded_lines(root: &Root, files: &Bracket) -> BTreeSet<u32> {
     let threads: BTreeSet<u32> = irq_threads(root).iter().map(|thread| thread.irq).collect();
@@ -343,8 +342,7 @@ mod tests {
         Files { interrupts: parse_interrupts(&text), ..Files::default() }
     }
 
-    /// The kernel counts 100 interrupts of a disk, and 20 nested interrupts that
-    /// the probes do not see.
+    /// The kernel counts 100 interrupts of a disk, and 20 nested interrupts that the probes do not see.
     #[test]
     fn nested_threaded_interrupts_are_not_undelivered() {
         let directory = tempfile::tempdir().unwrap();
@@ -374,7 +372,7 @@ mod tests {
             let sample = lab::handlers::WindowSample { agreement, ..Default::default() };
             (sample.undelivered(), lines)
         };
-        assert_eq!(undelivered(&BTreeSet::new()).0, Some(20), "what was claimed of them");
+        assert_eq!(undelivered(&BTreeSet::new()).0, Some(20), "without nested lines");
         let nested = nested_threaded_lines(&root, &bracket);
         assert_eq!(nested, BTreeSet::from([90]));
         assert_eq!(undelivered(&nested), (Some(0), [Some(100), None, Some(0)]));

@@ -1,8 +1,8 @@
 //! [`LiveBench`]: loads the probes, creates the conditions, measures the windows. `lab::handlers` calls
 //! [`HandlersBench::measure`] for each condition and each pass; ARCHITECTURE.md follows one interrupt through it.
 //!
-//! A *pass* is a set of windows with the same programs. The first pass measures times; each further pass reads some
-//! PMU events.
+//! A *pass* is a set of windows with the same programs. The first pass measures times; each further
+//! pass reads some PMU events.
 //!
 //! The order of steps around a window matters: attach, warm up, read the kernel's files, open the gates; then close the
 //! gates, read the files, read the maps.
@@ -163,8 +163,8 @@ impl LiveBench {
         }
     }
 
-    /// The length of a pass's window. The timing pass gets half of the time if there are event passes, which share the
-    /// other half.
+    /// The length of a pass's window. The timing pass gets half of the time if there are event passes,
+    /// which share the other half.
     fn window_length(&self, length: Duration, pass: usize) -> Duration {
         match (self.passes.len() as u32 - 1, pass) {
             (0, _) => length,
@@ -296,8 +296,8 @@ impl LiveBench {
         Ok(loaded)
     }
 
-    /// The table and the subject of each absence that a missing program of senders causes. It may serve two tables: `senders`
-    /// and `victims`.
+    /// The table and the subject of each absence that a missing program of senders causes. It may serve two
+    /// tables: `senders` and `victims`.
     fn subjects_of_senders(&self, context: &str) -> Vec<(&'static str, String)> {
         let of_victims = self.naming.is_some().then(|| (VICTIMS, format!("causes: {context}")));
         let of_senders = self.settings.senders.then(|| (SENDERS, context.to_owned()));
@@ -454,8 +454,8 @@ impl LiveBench {
         }
     }
 
-    /// Finds the names of the functions that have rows. Warns of functions without a name, and of functions that share a
-    /// row.
+    /// Finds the names of the functions that have rows. Warns of functions without a name, and of
+    /// functions that share a row.
     fn name_functions(&self, rows: &[CountedRow], sample: &mut WindowSample) -> KernelFunctions {
         let is_callback =
             |row: &&CountedRow| matches!(ContextKey::of(row.key), Some(ContextKey::Callback(_)));
@@ -481,8 +481,8 @@ impl LiveBench {
         functions
     }
 
-    /// Adds the counts in the maps to a sample: for each CPU its window, the statistics of its contexts, and the time
-    /// of the probes.
+    /// Adds the counts in the maps to a sample: for each CPU its window, the statistics of its contexts,
+    /// and the time of the probes.
     pub(super) fn add_counts(
         &self,
         loaded: &LoadedPass,

@@ -1,5 +1,5 @@
-//! Converts the rows of the BPF maps (`bpf/rows.h`) to the samples of the experiment (`lab::handlers`), and names their
-//! contexts.
+//! Converts the rows of the BPF maps (`bpf/rows.h`) to the samples of the experiment (`lab::handlers`),
+//! and names their contexts.
 
 use attribution::context::{SOFTIRQS, VECTORS};
 use attribution::key::ContextKey;
@@ -113,8 +113,8 @@ pub(super) fn self_times(row: &CountedRow, window_ns: u64, has_events: bool) -> 
     Distribution { histogram, batches, sections: sections(row, window_ns), ..sums }
 }
 
-/// The histograms of a row in each section of a window. Empty if the counts do not add up to the row's count, because
-/// one has overflowed.
+/// The histograms of a row in each section of a window. Empty if the counts do not add up to the row's count,
+/// because one has overflowed.
 fn sections(row: &Row, window_ns: u64) -> Sections {
     let counted: u64 = row.sections.iter().map(|count| u64::from(*count)).sum();
     if counted != row.count {

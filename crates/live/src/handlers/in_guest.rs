@@ -1,6 +1,5 @@
-//! Measures one window inside a simulated machine. The guest's irqlab calls [`execute`] for a request of `sim`. The
-//! load and the stimulus are those of the live bench; the simulator measures the window, and learns its edges from
-//! marks.
+//! Measures one window inside a simulated machine. The guest's irqlab calls [`execute`] for a request of `sim`. The load
+//! and the stimulus are those of the live bench; the simulator measures the window, and learns its edges from marks.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -90,8 +90,8 @@ impl LoadedPass {
         })
     }
 
-    /// Attaches the programs. Removes the programs that the kernel refuses from the pass, and returns them with the
-    /// error.
+    /// Attaches the programs. Removes the programs that the kernel refuses from the pass, and
+    /// returns them with the error.
     pub(super) fn attach_what_can_be(&mut self) -> Vec<(String, BpfError)> {
         let (mut refused, mut links) = (Vec::new(), Vec::new());
         let probes = &self.probes;
@@ -126,8 +126,8 @@ impl LoadedPass {
         Ok(())
     }
 
-    /// The overhead of a pair in a hot loop on the core type of `cpu`, or on the first type if the CPU's type is not
-    /// known.
+    /// The overhead of a pair in a hot loop on the core type of `cpu`, or on the first type if
+    /// the CPU's type is not known.
     pub(super) fn warm_on(&self, cpu: u32) -> &WarmOverhead {
         let calibration = self.warm.iter().find(|calibration| calibration.core.cpus.contains(&cpu));
         &calibration.unwrap_or(&self.warm[0]).warm

@@ -9,9 +9,9 @@ use super::Root;
 const PARTS_MAX: usize = 64;
 const LEVELS_MAX: usize = 8;
 
-/// The kernel's numbers of the interrupts of a block device, or of the devices that it is made of (device mapper, RAID), sorted.
-/// `None` if no device has such a number, as for a file system without a device of its own, or if sysfs does not list its
-/// interrupts.
+/// The kernel's numbers of the interrupts of a block device, or of the devices that it is made of (device mapper,
+/// RAID), sorted. `None` if no device has such a number, as for a file system without a device of its own, or if sysfs
+/// does not list its interrupts.
 #[must_use]
 pub fn disk_irqs(root: &Root, major: u32, minor: u32) -> Option<Vec<u32>> {
     let device = canonicalize(root.path(format!("sys/dev/block/{major}:{minor}"))).ok()?;
@@ -35,7 +35,7 @@ fn irqs_of(root: &Root, device: &Path, levels: usize) -> Vec<u32> {
     above.map(lines_of).find(|irqs| !irqs.is_empty()).unwrap_or_default()
 }
 
-/// The interrupts of a device on a bus: those of its messages, or else its line.
+/// Returns the interrupts of a device on a bus: its message-signalled interrupts, or its line if it has none.
 fn lines_of(device: &Path) -> Vec<u32> {
     let messages = std::fs::read_dir(device.join("msi_irqs")).into_iter().flatten();
     let messages: Vec<u32> =

@@ -76,8 +76,8 @@ pub struct Decoder {
     open: BTreeMap<(u32, u32), u32>,
     /// The names of the functions that senders call, and which addresses were looked up.
     functions: RefCell<(BTreeSet<u64>, KernelFunctions)>,
-    /// Chains of wakers that were read and not yet taken, in the order of the ring, each with the CPU of the thread that
-    /// was woken.
+    /// Chains of wakers that were read and not yet taken, in the order of the ring, each with the CPU of
+    /// the thread that was woken.
     pub chains: Vec<(u32, Vec<Waker>)>,
 }
 
@@ -171,8 +171,8 @@ impl Decoder {
         self.senders.insert(number, (sender, raw.process, raw.cpu));
     }
 
-    /// The number of an interrupt that starts on a CPU, with this key and sender. A sender whose record was lost is not
-    /// known.
+    /// The number of an interrupt that starts on a CPU, with this key and sender. A sender whose
+    /// record was lost is not known.
     fn sent(&mut self, cpu: u32, key: u32, sender: u32) -> u32 {
         if sender == MARK_SENDERS_OTHER {
             return self.open_sent(cpu, key, Source::SentByOthers(key));

@@ -54,12 +54,12 @@ pub enum Scope {
     Interruptions,
     /// Also wake-ups of the measured threads.
     WakeUps,
-    /// Also the chains of wakers of these wake-ups.
+    /// Also the chain of wakers of each wake-up.
     WakersOfWakeUps,
 }
 
-/// Whether marks name the senders of interrupts from other CPUs. The programs for it cost time on the CPUs that send, and in
-/// the interrupts.
+/// Whether marks name the senders of interrupts from other CPUs. The programs for it cost time on the CPUs that
+/// send, and in the interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Senders {
     Named,
@@ -258,7 +258,7 @@ impl MarkProbes {
         Ok(values.iter().map(number).sum::<u64>() + self.inbox.borrow().decoder.malformed)
     }
 
-    /// The numbers of the contexts of these interrupt lines in marks, also of lines without a mark so far.
+    /// Returns the number that each of these interrupt lines has in marks. A line without a mark gets a number.
     #[must_use]
     pub fn contexts_of_irqs(&self, irqs: &[u32]) -> Vec<u32> {
         let decoder = &mut self.inbox.borrow_mut().decoder;

@@ -158,8 +158,8 @@ impl LiveNoise {
         Ok(bench)
     }
 
-    /// Ends the command that ran concurrently with the loops. Returns its status if it had ended by itself before the last
-    /// window did.
+    /// Ends the command that ran concurrently with the loops. Returns its status if it had ended by itself
+    /// before the last window did.
     ///
     /// Fails if the program could not be executed, or the kernel does not report the status.
     pub fn end_command(&mut self) -> Result<Option<ExitStatus>, BenchError> {
@@ -340,8 +340,8 @@ impl LiveNoise {
         Ok((runners, offline))
     }
 
-    /// A join for each runner. `has_marks`: marks are recorded in the window. `counted_ns`: detours of this length are over
-    /// the threshold.
+    /// A join for each runner. `has_marks`: marks are recorded in the window. `counted_ns`: detours of this
+    /// length are over the threshold.
     fn joins(
         &self,
         looping: Loop,
@@ -434,8 +434,8 @@ impl LiveNoise {
         Ok(sample)
     }
 
-    /// The relative error of the time-stamp counter's frequency in a loop's window. `window_ns`: the window's length by
-    /// the kernel's clock.
+    /// The relative error of the time-stamp counter's frequency in a loop's window. `window_ns`: the window's
+    /// length by the kernel's clock.
     fn counter_error(&self, outcome: &LoopOutcome, window_ns: u64) -> f64 {
         let counter_ns = outcome.end.saturating_sub(outcome.start) as f64 * 1e9 / self.clock.hz;
         (counter_ns / window_ns.max(1) as f64 - 1.0).abs()
@@ -564,9 +564,8 @@ impl LiveNoise {
     }
 }
 
-/// The threshold that a loop used, ns, if it is above the run's `threshold_ns`. A loop raises its threshold to two of
-/// its iterations, because undisturbed iterations would count as detours otherwise. `None` if the loop did not raise
-/// it.
+/// The threshold that a loop used, ns, if it is above the run's `threshold_ns`. A loop raises its threshold to two of its
+/// iterations, because undisturbed iterations would count as detours otherwise. `None` if the loop did not raise it.
 fn raised_threshold_ns(
     clock: &ClockResolution,
     threshold_ns: u64,

@@ -207,9 +207,9 @@ fn cyclictest(settings: &NoisePeers) -> Result<Seen, BenchError> {
     seen.ok_or_else(|| failed("cyclictest", "its JSON is not understood"))
 }
 
-/// The result in cyclictest's JSON. The key `"K"` of its histogram counts wake-ups that were at least K µs and
-/// less than K + 1 µs late. Wake-ups beyond the last bucket count only in the number of cycles. `None` if the JSON has
-/// another form.
+/// The result in cyclictest's JSON. The key `"K"` of its histogram counts wake-ups that were at least K µs
+/// and less than K + 1 µs late. Wake-ups beyond the last bucket count only in the number of cycles. `None` if
+/// the JSON has another form.
 fn parse_cyclictest(json: &Json, thresholds_us: &[u64], seconds: u64) -> Option<Seen> {
     let thread = &json["thread"]["0"];
     let counts = histogram(&thread["histogram"])?;

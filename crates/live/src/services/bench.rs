@@ -29,8 +29,8 @@ use crate::window::{HeldCommand, Stop, ThrottlingWindow, WindowEdge, shell_statu
 
 /// Name of the service of all device interrupts.
 pub(super) const ALL_DEVICES: &str = "all devices";
-/// The cost of the probes is measured by a loop of system calls: in this number of rounds with the probes, and in
-/// as many without them.
+/// The cost of the probes is measured by a loop of system calls: in this number of rounds with the probes,
+/// and in as many without them.
 const ROUNDS: usize = 5;
 /// System calls of a round.
 const CALLS: u32 = 50_000;
@@ -60,8 +60,7 @@ pub struct LiveServices {
 impl LiveServices {
     /// Loads and attaches the probes, and measures their cost.
     ///
-    /// Fails with [`BenchError::NothingMeasurable`] without the rights, or on a kernel that cannot
-    /// run the probes.
+    /// Fails with [`BenchError::NothingMeasurable`] without the rights, or on a kernel that cannot run the probes.
     pub fn new(settings: LiveServicesSettings) -> Result<LiveServices, BenchError> {
         // The loop that measures the cost needs a CPU on which this process may run.
         let cpu = process_cpus().started_with.first().copied();
@@ -212,8 +211,8 @@ fn hotplug_warnings(reading: &Reading, planned: &[u32], online: &[u32]) -> Vec<C
     offline().map(warning).chain(come_online).collect()
 }
 
-/// Warning about requests whose times are not known because the kernel did not hand over a switch of their task. `None`
-/// without such requests.
+/// Warning about requests whose times are not known because the kernel did not hand over a switch of their task.
+/// `None` without such requests.
 fn unseen_warning(services: &[ServiceStats]) -> Option<String> {
     let sum = |count: fn(&Times) -> u64| -> u64 {
         services.iter().filter_map(|service| service.times.as_ref()).map(count).sum()

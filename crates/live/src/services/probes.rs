@@ -141,8 +141,8 @@ impl ServiceProbes {
         self.fault_ends.as_ref().err().map(ToString::to_string)
     }
 
-    /// Opens or closes the window of each CPU. Returns the CPUs on which this failed, with the error; offline CPUs are
-    /// among them.
+    /// Opens or closes the window of each CPU. Returns the CPUs on which this failed, with the error;
+    /// offline CPUs are among them.
     pub(super) fn move_gates(&self, edge: WindowEdge) -> Vec<(u32, BpfError)> {
         self.move_gates_of(&self.cpus, edge)
     }

@@ -33,8 +33,8 @@ use crate::nic::{InForce, Interface, Refusal, Session, Setting};
 
 /// Longest time that the peer may take to connect and to answer. Its host may make a CPU wait.
 const PEER_MAX: Duration = Duration::from_secs(5);
-/// The longest window. The peer closes a connection that is silent for a minute, and the connection is silent
-/// during a window.
+/// The longest window. The peer closes a connection that is silent for a minute, and the connection
+/// is silent during a window.
 pub const WINDOW_MAX: Duration = Duration::from_secs(30);
 /// Time after which no timer of the previous setting runs any more.
 const RESET_TIME: Duration = Duration::from_millis(20);
@@ -172,8 +172,8 @@ impl Card {
         facts.map(|(key, value)| (key.to_owned(), value)).into_iter().collect()
     }
 
-    /// Warnings so far: settings that the card took with another value than the requested one, and drivers that
-    /// ignore NAPI's timer.
+    /// Warnings so far: settings that the card took with another value than the requested one, and drivers
+    /// that ignore NAPI's timer.
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.clone()
     }
@@ -370,8 +370,7 @@ impl Card {
         self.window(stream, EVENT_BYTES)
     }
 
-    /// Measures a window of round trips: a window of large events, whose latency is the round trip by way of the
-    /// peer.
+    /// Measures a window of round trips: a window of large events, whose latency is the round trip by way of the peer.
     ///
     /// Has the errors of [`Card::rate_window`]. Fails for a bulk transfer, which the peer does not send.
     pub fn round_trip_window(

@@ -155,8 +155,8 @@ impl LiveWakeup {
         Ok(())
     }
 
-    /// Ends the command that ran concurrently. Returns its status if it had ended by itself before the window did, or ended
-    /// the window.
+    /// Ends the command that ran concurrently. Returns its status if it had ended by itself before the window
+    /// did, or ended the window.
     ///
     /// Fails if the program could not be executed, or the kernel does not report the status.
     pub fn end_command(&mut self) -> Result<Option<ExitStatus>, BenchError> {
@@ -568,7 +568,7 @@ impl Observer<'_> {
         self.threads.iter().find_map(|thread| Some(thread.waker.as_ref()?.cpu))
     }
 
-    /// CPUs with marks besides those of the threads: some of them may have a thread, too.
+    /// CPUs whose events are recorded for a waker or a disk. A CPU of a thread may be among them.
     fn other_cpus(&self) -> impl Iterator<Item = u32> + '_ {
         self.waker_cpu().into_iter().chain(self.interrupted_cpus.iter().copied())
     }

@@ -141,8 +141,8 @@ impl WakeChannel {
         }
     }
 
-    /// Takes all signals. `None` if there is none. `window_ns`: start of the window. Only the measured thread may
-    /// call this function.
+    /// Takes all signals. `None` if there is none. `window_ns`: start of the window. Only the measured
+    /// thread may call this function.
     pub(super) fn take(&self, window_ns: u64) -> Option<TakenSignals> {
         let mut taken: Option<TakenSignals> = None;
         self.signals.drain(|[due_ns, sent_ns, _]| match &mut taken {

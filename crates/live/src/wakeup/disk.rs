@@ -101,7 +101,7 @@ impl DiskFile {
         }
     }
 
-    /// The CPUs to which the interrupts of reads by threads on CPUs `measured` may come, sorted.
+    /// Returns the CPUs that the disk may interrupt at reads of threads on the CPUs `measured`, sorted.
     pub fn interrupted_cpus(&self, root: &Root, measured: &[u32]) -> Vec<u32> {
         let affinities = irq_affinities(root).unwrap_or_default();
         let mut lines: Vec<_> =

@@ -1,6 +1,6 @@
 //! Runs the measured threads inside a simulated machine, with the code of the live bench. Without probes, only the
-//! simulator sees what delays them; with probes, the live bench does, too, and can be compared. The guest's irqlab calls [`execute`] for a request of `sim`, which gets the raw
-//! records.
+//! simulator sees what delays them; with probes, the live bench does, too, and can be compared. The guest's irqlab calls
+//! [`execute`] for a request of `sim`, which gets the raw records.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Joins the wake-ups of a thread with the kernel's marks while both arrive. The observer (`bench.rs`) feeds one [`Join`]
-//! per CPU.
+//! Joins the wake-ups of a thread with the kernel's marks while both arrive. The observer (`bench.rs`)
+//! feeds one [`Join`] per CPU.
 
 use std::collections::VecDeque;
 
@@ -8,8 +8,8 @@ use lab::wakeup::disk::{ReadMarks, WatchedCpu};
 use lab::wakeup::wakers::{take_chain, take_last_chain};
 use lab::wakeup::{CpuState, Waker, Wakeup, WakeupLedger};
 
-/// Marks of a CPU arrive out of order by less than this, ns: an interrupt's marks may come before a mark that the
-/// interrupt delayed.
+/// Marks of a CPU arrive out of order by less than this, ns: an interrupt's marks may come before a mark
+/// that the interrupt delayed.
 const UNORDERED_NS_MAX: u64 = 10_000_000;
 
 /// The due times of a CPU's thread: `first_due_ns`, and every `period_ns` after it.
@@ -64,7 +64,7 @@ impl DiskMarks {
         }
     }
 
-    /// Adds a read to the ledger. `marks`: those of the thread's CPU in it.
+    /// Adds a read to the ledger. `marks`: the marks of the thread's CPU during the read.
     fn add(
         &mut self,
         ledger: &mut WakeupLedger,

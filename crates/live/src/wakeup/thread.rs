@@ -195,8 +195,8 @@ impl MeasuredThread {
 }
 
 impl ThreadOutcome {
-    /// Leaves out the last signal if the waker sent it after the window. A waker that sees a request to stop sends
-    /// no further signal.
+    /// Leaves out the last signal if the waker sent it after the window. A waker that sees a request to
+    /// stop sends no further signal.
     fn leave_out_last_signal(&mut self, stopped_ns: Option<u64>) {
         let Some((sent_ns, fate)) = self.last_signal else { return };
         if stopped_ns.is_none_or(|stopped_ns| sent_ns < stopped_ns) {
@@ -254,8 +254,8 @@ fn run(config: &ThreadConfig, schedule: Schedule, ring: &Ring) -> io::Result<Thr
     Ok(ThreadOutcome { left_out: Some(due_times.missed), ended_early, ..outcome })
 }
 
-/// Sleeps until each due time and then reads a random block of the disk, until the schedule's end, or until the observer asks
-/// for the end.
+/// Sleeps until each due time and then reads a random block of the disk, until the schedule's end, or until the
+/// observer asks for the end.
 ///
 /// Fails if a read does.
 fn run_reading(

@@ -235,8 +235,8 @@ impl RecordedBlocks {
             && run.accesses.is_sorted_by_key(|access| access.instruction)
     }
 
-    /// Reads a trace for cores of this [layout](CoreModel::layout). Stops at an entry that is cut, or that no processor
-    /// can execute.
+    /// Reads a trace for cores of this [layout](CoreModel::layout). Stops at an entry that is cut, or that
+    /// no processor can execute.
     #[must_use]
     pub fn read(mut bytes: &[u8], layout: Layout) -> RecordedBlocks {
         let (mut trace, mut decoder) = (RecordedBlocks::default(), Decoder::default());

@@ -6,8 +6,8 @@ use crate::address::VirtualAddress;
 
 /// Size of the pages that map the kernel's image.
 const IMAGE_PAGE_BYTES: u64 = 2 << 20;
-/// The area with the descriptor tables and entry stacks of each CPU (Documentation/arch/x86/x86_64/mm.rst,
-/// `cpu_entry_area`).
+/// The area with the descriptor tables and entry stacks of each CPU
+/// (Documentation/arch/x86/x86_64/mm.rst, `cpu_entry_area`).
 const ENTRY_AREA: Range<u64> = 0xffff_fe00_0000_0000..0xffff_fe80_0000_0000;
 
 /// The global pages of a Linux guest. Intel SDM, volume 3, 4.10.2.4; AMD64 manual, volume 2, 5.5.

@@ -75,8 +75,8 @@ pub enum AccessKind {
     /// An instruction fetch.
     Fetch,
     Load,
-    /// The load of a locked instruction that stores to the same place: one request for the line and
-    /// the right to write it.
+    /// The load of a locked instruction that stores to the same place: one request for the line
+    /// and the right to write it.
     LoadLocked,
     Store,
 }
@@ -93,8 +93,8 @@ pub enum PageSize {
     Huge,
 }
 
-/// A fetch, load or store. It lies in one page of 4 KiB, and may cross lines. The caller splits an access that crosses
-/// pages.
+/// A fetch, load or store. It lies in one page of 4 KiB, and may cross lines. The caller splits an
+/// access that crosses pages.
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
     /// The processor, from 0.
@@ -139,15 +139,14 @@ pub struct Response {
     pub translation_cycles: u64,
 }
 
-/// Defines the counts from one list, so that fields, names and values agree. The names are public: they reach
-/// records and tables.
+/// Defines the counts from one list, so that fields, names and values agree. The names are public: they
+/// reach records and tables.
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// The counts of a processor. All are sums since the start.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct CpuCounts {
-            /// The counts that a blocking machine has, too. `l2_writebacks` are the dirty lines
-            /// that L2 evicted.
+            /// The counts that a blocking machine has, too. `l2_writebacks` are the dirty lines that L2 evicted.
             pub basic: Counts,
             $($(#[$doc])* pub $name: u64,)*
         }
@@ -189,8 +188,7 @@ counts! {
     prefetches,
     /// Prefetched lines that an access used later.
     prefetches_used,
-    /// Cycles that misses waited for an MSHR. This count and the next three are counted only for accesses that get
-    /// times.
+    /// Cycles that misses waited for an MSHR. This count and the next three are counted only for accesses that get times.
     mshr_wait_cycles,
     /// Cycles that misses waited for the memory bus.
     bus_wait_cycles,
@@ -205,8 +203,8 @@ counts! {
 pub struct MemorySystem {
     tags: Tags,
     times: Times,
-    /// The parts of the wait of the last load or store that any [`MemoryPort`] timed. A hit without a wait leaves the
-    /// value as it was.
+    /// The parts of the wait of the last load or store that any [`MemoryPort`] timed. A hit without a wait
+    /// leaves the value as it was.
     last_wait: WaitParts,
 }
 
@@ -330,10 +328,10 @@ impl MemorySystem {
         counts
     }
 
-    /// Sum of the latencies of a processor's accesses, as if they waited one after the other. Included are suppliers of
-    /// lines and page table entries, the second TLB, the start of walks, upgrades, devices, and the remaining time of
-    /// prefetched lines. Prefetches, posted stores and write-through fills add nothing. Accesses that were only looked
-    /// up count, too.
+    /// Sum of the latencies of a processor's accesses, as if they waited one after the other. Included are
+    /// suppliers of lines and page table entries, the second TLB, the start of walks, upgrades, devices, and the
+    /// remaining time of prefetched lines. Prefetches, posted stores and write-through fills add nothing. Accesses
+    /// that were only looked up count, too.
     #[must_use]
     pub fn latency_cycles(&self, cpu: usize) -> u64 {
         self.tags.cpus[cpu].latency_cycles
@@ -400,15 +398,13 @@ impl MemorySystem {
         self.tags.set_address_space(cpu, space, page_tables);
     }
 
-    /// A device writes memory. Caches drop the lines, or keep them with the new content, as the model says.
-    /// Dirty data in these lines is lost, because the device's content is newer. Only the first GiB is looked
-    /// up.
+    /// A device writes memory. Caches drop the lines, or keep them with the new content, as the model says. Dirty data in
+    /// these lines is lost, because the device's content is newer. Only the first GiB is looked up.
     pub fn dma_write(&mut self, physical: PhysicalAddress, bytes: u64) {
         self.tags.dma_write(physical, bytes);
     }
 
-    /// A device reads memory. Caches supply their dirty lines, and keep them. Only the first GiB is
-    /// looked up.
+    /// A device reads memory. Caches supply their dirty lines, and keep them. Only the first GiB is looked up.
     pub fn dma_read(&mut self, physical: PhysicalAddress, bytes: u64) {
         self.tags.dma_read(physical, bytes);
     }

@@ -1,6 +1,5 @@
-//! The caches and TLBs of a machine, and which core holds which line: all state that decides what hits.
-//! `l1`, `fill`, `evict`, `coherence` and `translation` implement the methods of [`Tags`]. No method may
-//! read a time.
+//! The caches and TLBs of a machine, and which core holds which line: all state that decides what hits. `l1`, `fill`,
+//! `evict`, `coherence` and `translation` implement the methods of [`Tags`]. No method may read a time.
 
 use super::CpuCounts;
 use super::classification::{CacheName, Classifier, ClassifierConfig};

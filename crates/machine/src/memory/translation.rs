@@ -33,8 +33,8 @@ const GLOBAL: u64 = 1 << 54;
 const SPACE_SHIFT: u32 = 42;
 /// The page size in a tag, as a power of two, starts at this bit.
 const SIZE_SHIFT: u32 = ADDRESS_BITS - 12;
-/// With nested paging, the guest's page size in a tag starts at this bit: the tag's page is a part of a guest page of
-/// that size.
+/// With nested paging, the guest's page size in a tag starts at this bit: the tag's page is a part of
+/// a guest page of that size.
 const PART_SHIFT: u32 = 55;
 /// A tag of the page walk cache or the nested TLB has this bit if it belongs to the hypervisor's translation.
 const NESTED: u64 = 1 << 57;
@@ -83,8 +83,8 @@ impl ThreadPage {
         ThreadPage(virtual_address.page() | self.0)
     }
 
-    /// The page of `1 << shift` bytes that contains this page. `shift` is at least 12. Compare the result only with
-    /// pages of that size.
+    /// The page of `1 << shift` bytes that contains this page. `shift` is at least 12. Compare the result
+    /// only with pages of that size.
     pub(super) fn in_larger_page(self, shift: u32) -> ThreadPage {
         let thread_bits = self.0 >> THREAD_SHIFT << THREAD_SHIFT;
         ThreadPage((self.0 ^ thread_bits) >> (shift - PAGE_SHIFTS[0]) | thread_bits)
@@ -177,8 +177,7 @@ fn tag_of(virtual_address: VirtualAddress, shift: u32, owner: TagOwner) -> Tag {
     owner.tag(page_number(virtual_address, shift) | u64::from(shift) << SIZE_SHIFT)
 }
 
-/// Looks up an address's page of `1 << shift` bytes in a TLB, and fills it if it is absent. Returns whether it
-/// hit.
+/// Looks up an address's page of `1 << shift` bytes in a TLB, and fills it if it is absent. Returns whether it hit.
 fn access_tlb(
     tlb: &mut TagArray,
     virtual_address: VirtualAddress,
@@ -455,9 +454,8 @@ impl Tlbs {
         }
     }
 
-    /// The levels of the hypervisor's tables that a walk loads to translate an address of the guest's memory.
-    /// `is_table`: a page table of the guest lies at the address. `None` without nested paging, or if the nested TLB
-    /// holds the page.
+    /// The levels of the hypervisor's tables that a walk loads to translate an address of the guest's memory. `is_table`:
+    /// a page table of the guest lies at the address. `None` without nested paging, or if the nested TLB holds the page.
     fn nested_levels(
         &mut self,
         physical: PhysicalAddress,
@@ -513,8 +511,8 @@ impl Core {
         is_held
     }
 
-    /// For a data access to another page than the last one: touches the page if the first TLB holds it. Returns whether
-    /// it does.
+    /// For a data access to another page than the last one: touches the page if the first TLB holds
+    /// it. Returns whether it does.
     #[inline(never)]
     pub(super) fn holds_page(
         &mut self,

@@ -1,12 +1,12 @@
 //! The state of each vCPU that every executed block touches: its counts, and when the plugin has to act next.
 //!
-//! QEMU calls the callbacks here at each block and memory access, in the one thread that runs all vCPUs. Each level of
-//! detail has its own callbacks: `plain` counts without a model, `timed` and `ooo` pass accesses to the model of that
-//! level, and `shadow_caches` passes accesses to shadow caches. `level` is the level in use now. `engine` is a vCPU's
-//! model.
+//! QEMU calls the callbacks here at each block and memory access, in the one thread that runs all vCPUs. Each
+//! level of detail has its own callbacks: `plain` counts without a model, `timed` and `ooo` pass accesses to the
+//! model of that level, and `shadow_caches` passes accesses to shadow caches. `level` is the level in use now.
+//! `engine` is a vCPU's model.
 //!
-//! The callbacks of a block or access that needs no further work must not lock, allocate or hash: they take most of a
-//! simulation's time.
+//! The callbacks of a block or access that needs no further work must not lock, allocate or hash: they take
+//! most of a simulation's time.
 
 mod engine;
 pub(crate) mod level;
@@ -138,8 +138,8 @@ pub(crate) struct Cpu {
     handle: *mut c_void,
     /// Cycles during which the vCPU was halted.
     halted_cycles: u64,
-    /// Cycles that the vCPU's model or core does not count: exits to a hypervisor, and waits at a `pause` for other
-    /// vCPUs.
+    /// Cycles that the vCPU's model or core does not count: exits to a hypervisor, and waits at
+    /// a `pause` for other vCPUs.
     waited_cycles: u64,
     /// The costs of exits to a hypervisor. `None`: there is no hypervisor.
     exits: Option<HostExits>,
@@ -240,9 +240,9 @@ pub(crate) fn running_vcpu() -> u32 {
     running.index
 }
 
-/// The number of the running vCPU, if it is known without a search. `SINGLE_VCPU`: the machine has one vCPU, which is
-/// always known. Otherwise the vCPU is known while it is the vCPU of the last call of [`running_vcpu`]. `None`: a
-/// search is needed.
+/// The number of the running vCPU, if it is known without a search. `SINGLE_VCPU`: the machine has one vCPU,
+/// which is always known. Otherwise the vCPU is known while it is the vCPU of the last call of [`running_vcpu`].
+/// `None`: a search is needed.
 #[inline(always)]
 fn known_running_vcpu<const SINGLE_VCPU: bool>() -> Option<u32> {
     if SINGLE_VCPU {
@@ -334,8 +334,8 @@ impl Cpu {
         self.set_due();
     }
 
-    /// Sets when work is due before a block: at once, at the end of the slice, when the PMU must be checked, or when
-    /// blocks are recorded.
+    /// Sets when work is due before a block: at once, at the end of the slice, when the PMU must be checked, or
+    /// when blocks are recorded.
     fn set_due(&mut self) {
         let is_due_now =
             self.has_read_clock() || self.is_in_last_block || self.has_event_at_block_end;
@@ -380,8 +380,8 @@ impl Cpu {
         self.has_event_at_block_end
     }
 
-    /// Sets whether the running block has an event that the tracker handles once the block has ended. If so, work is due before the
-    /// next block.
+    /// Sets whether the running block has an event that the tracker handles once the block has ended. If so, work is
+    /// due before the next block.
     pub(crate) fn set_has_event_at_block_end(&mut self, has_event_at_block_end: bool) {
         if self.has_event_at_block_end != has_event_at_block_end {
             self.has_event_at_block_end = has_event_at_block_end;

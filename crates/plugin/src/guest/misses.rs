@@ -1,9 +1,9 @@
-//! Counts cache misses at the level `ooo`: why lines miss, which context evicted them, and which code and data they
-//! belong to. [`Processors`](crate::models::processors::Processors) has one [`Misses`] once a region opens that records
-//! misses.
+//! Counts cache misses at the level `ooo`: why lines miss, which context evicted them, and which code and
+//! data they belong to. [`Processors`](crate::models::processors::Processors) has one [`Misses`] once a
+//! region opens that records misses.
 //!
-//! The memory system keeps single misses. They are collected here before the context of a vCPU changes, and where rows
-//! are written.
+//! The memory system keeps single misses. They are collected here before the context of a vCPU changes,
+//! and where rows are written.
 
 use std::collections::BTreeMap;
 

@@ -11,8 +11,8 @@ use simrecord::record::{QueuedRun, RUN_WITHOUT_END, Record, Sent, SentKind};
 const WAITING_MAX: usize = 4_096;
 /// How many of the last entries of functions that send are kept for each CPU.
 const SITES: usize = 8;
-/// The longest distance between the stack pointers of a function that sends and of the function that it calls. Both
-/// have small frames.
+/// The longest distance between the stack pointers of a function that sends and of the function that it
+/// calls. Both have small frames.
 const FRAME_BYTES_MAX: u64 = 1_024;
 
 /// The first bit of the flags of a call: the call is in use (include/linux/smp_types.h).

@@ -312,8 +312,8 @@ impl ServiceMisses {
     }
 }
 
-/// The most frequent rows of shared data in descending order, and the sums of all others in rows [`ELSEWHERE`], one for
-/// each service.
+/// The most frequent rows of shared data in descending order, and the sums of all others in rows
+/// [`ELSEWHERE`], one for each service.
 fn most_frequent_shared(counts_by_key: FxHashMap<SharedKey, Shared>) -> Vec<(SharedKey, Shared)> {
     let mut rows: Vec<(SharedKey, Shared)> = counts_by_key.into_iter().collect();
     rows.sort_by_key(|(key, counts)| (std::cmp::Reverse(counts.miss_count()), *key));

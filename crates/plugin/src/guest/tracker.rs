@@ -2,8 +2,8 @@
 //! of contexts (crate `attribution`), which charge counts to contexts.
 //!
 //! `qemu/callbacks.rs` calls it at interrupts and at annotated instructions, `qemu/before_block.rs` at returns. It runs
-//! in the vCPUs' thread, with the session locked. After each event the session calls `Session::pass_on_tracked_event`, which writes
-//! ended spans.
+//! in the vCPUs' thread, with the session locked. After each event the session calls `Session::pass_on_tracked_event`,
+//! which writes ended spans.
 
 use std::collections::BTreeMap;
 
@@ -616,8 +616,7 @@ impl Tracker {
         }
     }
 
-    /// Completes a span of the running thread if it runs IRQ handlers. Such a thread has one span for each time it
-    /// runs.
+    /// Completes a span of the running thread if it runs IRQ handlers. Such a thread has one span for each time it runs.
     fn complete_run_of_irq_thread(&mut self, cpu: usize, now: Counts) {
         let name = self.cpus[cpu].pid.and_then(|pid| self.names.get(&pid));
         if name.is_some_and(|name| name.starts_with(IRQ_THREAD)) {
@@ -641,8 +640,8 @@ impl Tracker {
         (tracked.task, tracked.pid, tracked.process) = (task, pid, process);
     }
 
-    /// Reads the process id from the `task_struct` at `task`. `None` if the offset is not known, or the structure
-    /// cannot be read.
+    /// Reads the process id from the `task_struct` at `task`. `None` if the offset is not known, or the
+    /// structure cannot be read.
     pub(super) fn read_pid(&self, task: u64, qemu: &mut Qemu) -> Option<u32> {
         let offset = self.offsets.pid?;
         qemu.memory(task.wrapping_add(offset)).map(u32::from_le_bytes)

@@ -32,8 +32,8 @@ pub(crate) struct PageTablesWrite {
 }
 
 impl Isolation {
-    /// The kernel's global pages. `None` if `write` is not in the kernel's entry code, or no vCPU has left user mode's page
-    /// tables so far.
+    /// The kernel's global pages. `None` if `write` is not in the kernel's entry code, or no vCPU has left user
+    /// mode's page tables so far.
     pub(crate) fn pages_at(
         &mut self,
         write: PageTablesWrite,

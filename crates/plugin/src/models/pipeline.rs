@@ -24,8 +24,8 @@ use crate::models::translations::{self, Change};
 use plugin_interface::sampling::Sampling;
 use simrecord::counters::{COUNTERS, CYCLES, Counts};
 
-/// The most accesses of one block that are collected. A repeated string instruction does not exceed it: each iteration
-/// is its own block.
+/// The most accesses of one block that are collected. A repeated string instruction does not exceed it: each
+/// iteration is its own block.
 const ACCESSES_MAX: usize = 4_096;
 
 /// A vCPU's core, and the block that the vCPU executes.
@@ -58,8 +58,8 @@ pub(crate) struct Pipeline {
 
 /// The bytes of a cache line of the host.
 const HOST_LINE: usize = 64;
-/// The most lines of a template's instructions, or of what warming needs of them, that are prefetched. The host fetches later lines while the core
-/// executes the first.
+/// The most lines of a template's instructions, or of what warming needs of them, that are prefetched. The host fetches
+/// later lines while the core executes the first.
 const PREFETCHED_LINES: usize = 4;
 
 /// Prefetches a block's template, and the memory in `range` that the template owns. The core reads both once the vCPU has
@@ -241,8 +241,8 @@ impl Pipeline {
         translations::apply(change, unsafe { &mut *self.system }, self.cpu);
     }
 
-    /// Makes the core drop the decoded instructions at physical addresses, because the code may have changed or has left
-    /// all caches.
+    /// Makes the core drop the decoded instructions at physical addresses, because the code may have
+    /// changed or has left all caches.
     pub(crate) fn forget_code(&mut self, physical: Range<PhysicalAddress>) {
         self.core.forget_code(physical);
     }
@@ -305,8 +305,8 @@ impl Pipeline {
         LinuxPort { port, skew_cycles: self.skew_cycles + self.estimated_cycles }
     }
 
-    /// Passes the instructions up to number `end` (exclusive) to the core. `next`: the address of the next block, if
-    /// the block ends there.
+    /// Passes the instructions up to number `end` (exclusive) to the core. `next`: the address of the next
+    /// block, if the block ends there.
     #[inline(always)]
     fn run(&mut self, end: u32, next: VirtualAddress) {
         if self.core_executed > 0 {
@@ -368,8 +368,8 @@ impl Pipeline {
         Moment { counts, slots: self.core.counts().instructions }
     }
 
-    /// Sets what the core executes in detail from now on. `sampling` defines the units. The caller has retired all
-    /// executed instructions.
+    /// Sets what the core executes in detail from now on. `sampling` defines the units. The caller has retired
+    /// all executed instructions.
     pub(crate) fn set_scope(&mut self, scope: Scope, sampling: Sampling) {
         self.sampler = match scope {
             Scope::Everything => None,

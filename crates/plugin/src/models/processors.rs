@@ -40,9 +40,9 @@ pub(crate) struct Processors {
     trace: *mut BlockTrace,
 }
 
-/// The multithreaded core `number` of a machine with `cpus` vCPUs. Its threads without a vCPU are halted: otherwise the
-/// other threads would wait for their instructions, and time would stand still until a queue is full. `None` if the model
-/// has no such cores.
+/// The multithreaded core `number` of a machine with `cpus` vCPUs. Its threads without a vCPU are halted: otherwise
+/// the other threads would wait for their instructions, and time would stand still until a queue is full. `None` if
+/// the model has no such cores.
 fn multithreaded(model: &CoreModel, number: u32, cpus: u32) -> Option<MultithreadedCore> {
     let threads = model.threads?;
     let mut core = MultithreadedCore::new(model)?;

@@ -291,8 +291,8 @@ impl Sampler {
         self.code = code;
     }
 
-    /// Sets the open region of interest. `None`: no region is open. The measured part of a unit counts for the previous
-    /// region.
+    /// Sets the open region of interest. `None`: no region is open. The measured part of a unit
+    /// counts for the previous region.
     pub(crate) fn set_region(&mut self, region: Option<u32>, now: &Moment) {
         if self.kernel_is_in_detail {
             // Units only give rates. The counts of regions come from all instructions.

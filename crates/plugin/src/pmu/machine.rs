@@ -81,8 +81,8 @@ pub(crate) struct VcpuCounts {
 }
 
 impl VcpuCounts {
-    /// The counts at an instruction of a vCPU. `remaining`: how many instructions of its block are still to execute,
-    /// this one included.
+    /// The counts at an instruction of a vCPU. `remaining`: how many instructions of its block are still to
+    /// execute, this one included.
     pub(crate) fn of_vcpu(
         vcpu: u32,
         remaining: u32,
@@ -270,8 +270,8 @@ impl Pmus {
         self.vcpus.get_mut(vcpu as usize)
     }
 
-    /// Reads a register of a vCPU's PMU. `now`: the vCPU's current counts. `None` if the vCPU has no PMU, or the PMU no
-    /// such register.
+    /// Reads a register of a vCPU's PMU. `now`: the vCPU's current counts. `None` if the vCPU has no PMU, or
+    /// the PMU no such register.
     pub(crate) fn read(
         &mut self,
         vcpu: u32,

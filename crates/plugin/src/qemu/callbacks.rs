@@ -103,8 +103,8 @@ fn begin_slices(session: &mut Session, vcpu: c_uint) {
     }
 }
 
-/// QEMU is about to translate a block. The handle `block` is valid until this function returns. Starts guest time if no
-/// earlier event has.
+/// QEMU is about to translate a block. The handle `block` is valid until this function returns. Starts guest
+/// time if no earlier event has.
 extern "C" fn on_translation(block: *mut c_void, _: *mut c_void) {
     let mut guard = session::lock();
     if let Some(session) = guard.as_mut() {
@@ -155,8 +155,8 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
     }
 }
 
-/// A vCPU is about to execute the `cpuid` at `address`, which exits to a hypervisor. One that the guest's PMU executes again
-/// exits the first time.
+/// A vCPU is about to execute the `cpuid` at `address`, which exits to a hypervisor. One that the guest's PMU executes
+/// again exits the first time.
 fn exit_at_cpuid(session: &mut Session, vcpu: u32, address: VirtualAddress) {
     let vcpu_pmu = session.pmus.as_mut().and_then(|pmus| pmus.of_vcpu(vcpu));
     if vcpu_pmu.is_none_or(|pmu| pmu.retried_at != Some(address)) {
@@ -178,8 +178,8 @@ fn halt(session: &mut Session, vcpu: u32) {
     }
 }
 
-/// A vCPU raises an exception (`kind` 2), or jumps from `interrupted_address` to the handler of an exception or interrupt at `handler_address`
-/// (`kind` 1).
+/// A vCPU raises an exception (`kind` 2), or jumps from `interrupted_address` to the handler of an exception or interrupt
+/// at `handler_address` (`kind` 1).
 ///
 /// On x86, QEMU calls this function twice for an exception. The first call comes in the middle of the block, where
 /// registers and the program counter do not have the values that the guest sees. So only the second call acts: it comes
@@ -243,8 +243,8 @@ pub(crate) extern "C" fn on_reset(_: Id) {
     }
 }
 
-/// QEMU ends, and the vCPUs have stopped. If QEMU exits inside a callback, the session is locked, and the record gets
-/// no end record.
+/// QEMU ends, and the vCPUs have stopped. If QEMU exits inside a callback, the session is locked, and the
+/// record gets no end record.
 extern "C" fn on_exit(_: *mut c_void) {
     if let Some(mut guard) = session::try_lock()
         && let Some(session) = guard.as_mut()

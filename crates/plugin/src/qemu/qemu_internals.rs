@@ -95,8 +95,8 @@ impl Slices {
         names.iter().all(|name| !ffi::find(name).is_null()) && VcpuState::find().is_some()
     }
 
-    /// The slices of a vCPU. `None` if QEMU does not export the needed functions, or does not show whether the vCPU is
-    /// halted.
+    /// The slices of a vCPU. `None` if QEMU does not export the needed functions, or does not show
+    /// whether the vCPU is halted.
     pub(crate) fn of_vcpu(vcpu: c_uint) -> Option<Slices> {
         let cpu_exit = function!(c"cpu_exit" as CpuExit)?;
         let get_cpu = function!(c"qemu_get_cpu" as GetCpu)?;
@@ -327,9 +327,9 @@ type OnNotifier = unsafe extern "C" fn(*mut Notifier);
 
 extern "C" fn ignore(_: *mut Notifier, _: *mut c_void) {}
 
-/// Keeps QEMU's memory reclamation (RCU) from ending a time slice at a moment that depends on the host. Reclamation
-/// still works, because the vCPUs' thread is often between two slices. Returns whether this QEMU allows it. Call it in
-/// the vCPUs' thread.
+/// Keeps QEMU's memory reclamation (RCU) from ending a time slice at a moment that depends on the host.
+/// Reclamation still works, because the vCPUs' thread is often between two slices. Returns whether this QEMU
+/// allows it. Call it in the vCPUs' thread.
 pub(crate) fn ignore_reclamation() -> bool {
     let Some(add) = function!(c"rcu_add_force_rcu_notifier" as OnNotifier) else { return false };
     let Some(remove) = function!(c"rcu_remove_force_rcu_notifier" as OnNotifier) else {

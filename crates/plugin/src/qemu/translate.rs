@@ -225,8 +225,8 @@ fn action_of(operation: Operation, in_kernel: bool) -> Option<Action> {
     }
 }
 
-/// Registers callbacks for the instructions at which the plugin acts: devices, pauses, followed instructions and
-/// annotations.
+/// Registers callbacks for the instructions at which the plugin acts: devices, pauses, followed
+/// instructions and annotations.
 fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuCallback) {
     for (index, instruction) in instructions.iter().enumerate() {
         let is_last = index + 1 == instructions.len();

@@ -41,11 +41,10 @@ const VECTORS: u64 = 256;
 /// This number plus a vector is the [`KernelContext::Function`] of the body of an interrupt: the part between the live
 /// bench's probes at entry and exit of the vector.
 pub const BODY_FIRST: u32 = 0x1_0000;
-/// This number plus a position in [`probe_name`] is the [`KernelContext::Function`] of a tracepoint class's BPF
-/// programs.
+/// This number plus a position in [`probe_name`] is the [`KernelContext::Function`] of a tracepoint class's BPF programs.
 pub const PROBE_FIRST: u32 = 0x2_0000;
-/// The position in [`probe_name`] of the function that opens and closes the live bench's window on a CPU
-/// (net/bpf/test_run.c).
+/// The position in [`probe_name`] of the function that opens and closes the live bench's window on a
+/// CPU (net/bpf/test_run.c).
 pub const GATE_PROBE: u32 = 7;
 /// The position in [`probe_name`] of the function that calls the programs when the kernel wakes a task. The task is its
 /// second argument, in `rsi`.
@@ -56,8 +55,8 @@ pub const SWITCH_PROBE: u32 = 9;
 pub const QUEUE_PROBE: u32 = 10;
 /// The position in [`probe_name`] of the function that calls the programs when a high-resolution timer expires.
 pub const HRTIMER_PROBE: u32 = 14;
-/// This number plus a task's id is the [`KernelContext::Function`] of the programs that the kernel calls when it wakes
-/// this task.
+/// This number plus a task's id is the [`KernelContext::Function`] of the programs that the kernel
+/// calls when it wakes this task.
 pub const WAKE_FIRST: u32 = 0x1000_0000;
 /// The position of the functions that call several BPF programs at a vector's entry. [`probe_name`] does not name them.
 pub const ENTRY_LOOP: u32 = PROBES.len() as u32;
@@ -444,9 +443,9 @@ impl KernelSymbols {
         self.points.dedup_by_key(|point| point.0);
     }
 
-    /// Adds the entry points of vectors without symbols of their own. From `irq_entries` on there is a stub for each
-    /// vector of device interrupts; from `spurious_entries` on there is a stub for each system vector. All stubs are
-    /// equally long.
+    /// Adds the entry points of vectors without symbols of their own. From `irq_entries` on there is a stub
+    /// for each vector of device interrupts; from `spurious_entries` on there is a stub for each system
+    /// vector. All stubs are equally long.
     fn add_stubs(&mut self, irq_entries: Option<u64>, spurious_entries: Option<u64>) {
         let (Some(first), Some(spurious)) = (irq_entries, spurious_entries) else { return };
         let count = FIRST_SYSTEM_VECTOR - FIRST_EXTERNAL_VECTOR;
@@ -507,8 +506,8 @@ impl KernelSymbols {
         self.points.dedup_by_key(|point| point.0);
     }
 
-    /// [`Action::CallQueued`], if the instruction at `address` calls a queued function. `bytes`: its length. `None` unless
-    /// senders are followed.
+    /// [`Action::CallQueued`], if the instruction at `address` calls a queued function. `bytes`: its length. `None`
+    /// unless senders are followed.
     pub fn calls_queued(&self, address: u64, decoded: &Decoded, bytes: u8) -> Option<Action> {
         if !self.follows_senders || !self.is_queued_call_caller(address) {
             return None;
@@ -531,8 +530,8 @@ impl KernelSymbols {
         REGISTERS.iter().position(|name| *name == register).map(|position| position as u8)
     }
 
-    /// [`Action::RaiseSoftirqs`], if the instruction at `address` sets bits in the mask of pending softirqs. `None` unless
-    /// raises are followed.
+    /// [`Action::RaiseSoftirqs`], if the instruction at `address` sets bits in the mask of pending softirqs. `None`
+    /// unless raises are followed.
     pub fn raises_softirqs(&self, address: u64, decoded: &Decoded) -> Option<Action> {
         if !self.follows_raises || !holds(&self.softirq_raisers, address) {
             return None;

@@ -62,8 +62,8 @@ pub fn hlog(run: &Run) -> Result<String, Unexported> {
     String::from_utf8(log).map_err(|error| failed(&error))
 }
 
-/// Buckets that are wider than their lower end over this number have no upper end of their own: the run writes them up to
-/// the largest value.
+/// Buckets that are wider than their lower end over this number have no upper end of their own: the run writes
+/// them up to the largest value.
 const WIDTH_DENOMINATOR: u64 = 16;
 
 /// The value that stands for a bucket: its midpoint, within 1/32 of all its values. For the bucket that is open above, it

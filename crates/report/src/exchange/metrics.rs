@@ -205,8 +205,7 @@ fn valid(name: &str) -> String {
 }
 
 /// Adds a family for each column of numbers that is no label, and a sample for each row that is no part of another row.
-/// `label_columns`: the columns whose values tell the rows apart, from [`label_columns`]. Returns the number of
-/// families.
+/// `label_columns`: the columns whose values tell the rows apart, from [`label_columns`]. Returns the number of families.
 fn add_figures(metrics: &mut Metrics, table: &Table, label_columns: &[&Column]) -> usize {
     let label_names: Vec<String> =
         label_columns.iter().map(|column| label_name(&column.name)).collect();

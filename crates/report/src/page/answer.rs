@@ -204,8 +204,8 @@ fn rivals<'r>(
     Some(sentences)
 }
 
-/// The CPU whose loop lost most time, the largest cause there, and the loss without this cause. `None`
-/// if no loop has a loss.
+/// The CPU whose loop lost most time, the largest cause there, and the loss without this cause.
+/// `None` if no loop has a loss.
 fn noise(run: &Run) -> Option<Answer> {
     let table = run.table("noise")?;
     let row = largest(rows(table), "lost_ratio")?;
@@ -248,8 +248,8 @@ fn noise(run: &Run) -> Option<Answer> {
     })
 }
 
-/// The kernel setting that keeps a cause of this kind from the CPU, as a sentence with a leading space. Empty if none
-/// is known.
+/// The kernel setting that keeps a cause of this kind from the CPU, as a sentence with a leading
+/// space. Empty if none is known.
 fn remedy(kind: &str, name: &str) -> &'static str {
     match kind {
         "vector" if name.contains("timer") && !name.contains(" from ") => {
@@ -476,9 +476,9 @@ fn scale(run: &Run) -> Option<Answer> {
     Some(Answer { fact, lever, table: Some("scale".to_owned()) })
 }
 
-/// The schemes with the least CPU time and the least delay, at the highest rate at which at least two schemes keep up. If
-/// intervals overlap, names all schemes that may have the least. Names the schemes that were not measured there. `None` if
-/// no scheme has a cost.
+/// The schemes with the least CPU time and the least delay, at the highest rate at which at least two schemes keep up.
+/// If intervals overlap, names all schemes that may have the least. Names the schemes that were not measured there.
+/// `None` if no scheme has a cost.
 fn signal(run: &Run) -> Option<Answer> {
     let table_name = if run.table("rates").is_some() { "rates" } else { "model" };
     let source = run.table(table_name)?;
@@ -689,8 +689,8 @@ mod tests {
     use crate::picture::tests::{run_of, table};
     use record::Kind;
 
-    /// A table of schemes at one rate, from name, CPU use, half width of its interval, and number of contaminated
-    /// windows (of three).
+    /// A table of schemes at one rate, from name, CPU use, half width of its interval, and number of
+    /// contaminated windows (of three).
     fn rates(schemes: &[(&str, f64, Option<f64>, u64)]) -> Table {
         let columns = [
             ("load", Kind::Text),
@@ -723,8 +723,8 @@ mod tests {
         (answer.fact, answer.lever.unwrap())
     }
 
-    /// A `read` of 60 % of the time waits for instructions for two of three cycles. Without the waits, 200 of 600 cycles
-    /// are its own.
+    /// A `read` of 60 % of the time waits for instructions for two of three cycles. Without the waits, 200
+    /// of 600 cycles are its own.
     #[test]
     fn a_share_without_waits_is_that_of_the_shorter_time() {
         let columns = [

@@ -53,8 +53,8 @@ fn method_of_functions(kind: ContextKind) -> DelayMethod {
     }
 }
 
-/// Returns the delays that ended on a CPU while it was online, by softirq, thread and kind of function, in batches over
-/// `batches_ns`.
+/// Returns the delays that ended on a CPU while it was online, by softirq, thread and kind of function, in
+/// batches over `batches_ns`.
 pub(super) fn delays_of(
     cpu: &CpuUse,
     accounting: &Accounting,

@@ -176,9 +176,8 @@ fn spans_of(region: &RegionUse, context: KernelContext) -> [u64; 3] {
     [span_count, cycles, instructions]
 }
 
-/// Returns for each span the self cycles and self instructions of the interrupts directly inside it. The kernel
-/// executes these before the first and after the last tracepoint of the interrupt. `spans` are in the order of their
-/// ends.
+/// Returns for each span the self cycles and self instructions of the interrupts directly inside it. The kernel executes
+/// these before the first and after the last tracepoint of the interrupt. `spans` are in the order of their ends.
 fn around_tracepoints(spans: &[SpanUse]) -> Vec<[u64; 2]> {
     let mut cycles_and_instructions = vec![[0; 2]; spans.len()];
     // Backwards from the last end: an enclosing span comes before the spans in it.

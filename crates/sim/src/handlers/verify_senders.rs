@@ -65,8 +65,8 @@ fn in_windows(region: &RegionUse, ns: impl Fn(u64) -> u64) -> SendersUse {
     seen
 }
 
-/// The senders of both sides. The calls with which the live bench opens and closes its window are left out: they cross the
-/// edges of the window.
+/// The senders of both sides. The calls with which the live bench opens and closes its window are left out: they
+/// cross the edges of the window.
 pub(super) fn checked_senders(
     condition: &str,
     probed: &Probed,

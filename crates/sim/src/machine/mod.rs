@@ -1,5 +1,4 @@
-//! The simulated machine: its hardware as QEMU's command line, and the QEMU process that runs it
-//! ([`vm`]).
+//! The simulated machine: its hardware as QEMU's command line, and the QEMU process that runs it ([`vm`]).
 //!
 //! Everything that the guest can observe is in the command line and in files with known hashes. A new setting must be
 //! in [`Machine::device_set`] or in the key of `checkpoint::ready`, and in the key of [`crate::machine_times`].
@@ -60,8 +59,7 @@ pub(crate) const NO_REQUEST: &str = "wait";
 /// How guest time advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Timing {
-    /// With instructions: each takes `2^shift` nanoseconds. Repeatable; an idle machine skips to its next
-    /// timer.
+    /// With instructions: each takes `2^shift` nanoseconds. Repeatable; an idle machine skips to its next timer.
     Instructions {
         /// 0 to 10.
         shift: u8,
@@ -130,8 +128,8 @@ impl Machine {
         }
     }
 
-    /// Returns the same machine with a program instead of a kernel (an ELF file with a PVH entry), and
-    /// without an initramfs.
+    /// Returns the same machine with a program instead of a kernel (an ELF file with a PVH entry),
+    /// and without an initramfs.
     #[must_use]
     pub(crate) fn bare(program: PathBuf, sha256: String) -> Machine {
         let kernel = Kernel { image: program, sha256, modules: None, config: None };
@@ -267,8 +265,7 @@ impl Machine {
         self.nics.map_or("none", NicModel::word)
     }
 
-    /// The options of `irqlab sim checkpoint` that make such a machine, without the options for its kernel and for
-    /// files.
+    /// The options of `irqlab sim checkpoint` that make such a machine, without the options for its kernel and for files.
     pub(crate) fn options(&self) -> String {
         let mut options = vec![format!("--vcpus {} --mem {}M", self.cpus, self.memory_mib)];
         options.push(format!("--identity {}", self.identity.name));

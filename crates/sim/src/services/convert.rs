@@ -1,5 +1,5 @@
-//! Converts the accounting of a machine to a sample of the experiment `services`. `handlers` uses it, too, for a
-//! window with services.
+//! Converts the accounting of a machine to a sample of the experiment `services`. `handlers` uses it, too,
+//! for a window with services.
 
 use std::collections::BTreeMap;
 
@@ -103,8 +103,8 @@ pub(crate) fn sample_of(
     Ok(sample)
 }
 
-/// Returns a warning if a part of the CPUs' time is in no row. Only for machines without a model: one cycle is one
-/// instruction there.
+/// Returns a warning if a part of the CPUs' time is in no row. Only for machines without a model: one cycle
+/// is one instruction there.
 ///
 /// Without a model QEMU executes the CPUs one after the other, and each instruction of any CPU advances guest time. While
 /// one CPU executes, the other CPUs that are not halted wait for their turn. That time is in no row. A CPU that waits for a
@@ -129,8 +129,7 @@ fn missing_time_warning(region: &RegionUse) -> Option<String> {
     })
 }
 
-/// Returns a warning for each interrupt and softirq that the guest's kernel has counted more or less often than the
-/// rows.
+/// Returns a warning for each interrupt and softirq that the guest's kernel has counted more or less often than the rows.
 fn difference_warnings(accounting: &Accounting, region: &RegionUse) -> Vec<String> {
     // By line: what the kernel counted, and what the rows have.
     let mut counts_by_line: BTreeMap<String, (u64, u64)> = BTreeMap::new();

@@ -58,8 +58,8 @@ impl Names<'_> {
         (class, name.unwrap_or_else(|| service.to_string()))
     }
 
-    /// Returns the name of a system call; if it has none, that of its function, without the prefix. Without symbols it
-    /// is the number.
+    /// Returns the name of a system call; if it has none, that of its function, without the prefix. Without
+    /// symbols it is the number.
     pub(super) fn syscall(&self, number: u32) -> String {
         let table_number = number & !SYSCALL_32;
         if number & SYSCALL_32 != 0 {

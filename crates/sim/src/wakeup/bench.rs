@@ -688,7 +688,7 @@ fn is_sent_from_another_cpu(cpu: u32, response: &WakeupResponse) -> bool {
     of_cpu.filter_map(|thread| thread.run.waker.as_ref()).any(|waker| waker.cpu != cpu)
 }
 
-/// Whether the disk interrupted another CPU than that of the thread at the start of a wake-up.
+/// Whether the disk's interrupt, which begins a wake-up, came to another CPU than the thread's.
 fn begins_on_another_cpu(worst: WakeupOnCounter, observed: Observed<'_>) -> bool {
     let run = observed.response.threads.iter().find(|thread| thread.run.cpu == worst.cpu);
     let Some(disk) = run.and_then(|thread| thread.run.disk.as_ref()) else { return false };

@@ -306,8 +306,8 @@ pub(super) fn disk_interrupt(
     found
 }
 
-/// Returns the parts of a wake-up by a disk, from its interrupt on, like [`parts`]. `interrupted`: the transitions of the
-/// interrupted CPU.
+/// Returns the parts of a wake-up by a disk, from its interrupt on, like [`parts`]. `interrupted`: the
+/// transitions of the interrupted CPU.
 ///
 /// The simulator does not see at which instruction the kernel wakes the thread. The stage `waking` ends with the first of
 /// these: the interrupt and its softirqs are over, an interrupt of the wake-up begins on the thread's CPU, or the kernel
@@ -395,8 +395,8 @@ fn waking_end(
 
 /// The last piece of the timer's interrupt that wakes the thread. `None` if there is none.
 ///
-/// The softirqs at the end of an interrupt lie between two of its pieces. Another interrupt begins only after a task has
-/// run.
+/// The softirqs at the end of an interrupt lie between two of its pieces. Another interrupt begins
+/// only after a task has run.
 fn woken_after(pieces: &[Piece]) -> Option<usize> {
     let first = pieces.iter().position(|piece| piece.is_timer)?;
     let mut start_ns = 0;

@@ -145,8 +145,7 @@ fn measure(
     Ok((run, bench.facts(), host))
 }
 
-/// Adds the description, the warnings and the tables of a model to `all`. The first column of its tables names the
-/// model.
+/// Adds the description, the warnings and the tables of a model to `all`. The first column of its tables names the model.
 fn add_model(plan: &Plan, run: ModelRun, facts: BenchFacts, all: &mut Gathered<ModelRun>) {
     let name = run.model.clone();
     let machine = json!({

@@ -74,8 +74,8 @@ impl AlertCounts {
 /// two, so the counts are exact.
 const BOUND_BITS: [u32; 12] = [8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30];
 
-/// A row of the metrics: a context, on a CPU or over all CPUs. Entries of a reading with equal context and CPU add up to
-/// one row.
+/// A row of the metrics: a context, on a CPU or over all CPUs. Entries of a reading with equal context
+/// and CPU add up to one row.
 struct Row {
     timing: Timing,
     count: u64,
@@ -106,9 +106,9 @@ fn labels(context: &Context, cpu: Option<u32>) -> Vec<(&'static str, String)> {
 /// A context, and its CPU; `None` for the series over all CPUs.
 type RowKey = (Context, Option<u32>);
 
-/// The CPU time of each row as a counter: the largest total of its self times so far, ns. The total falls when a span is
-/// shorter than its probe overhead, but a counter must not fall: Prometheus takes a smaller value for a restart, and counts
-/// all of it again.
+/// The CPU time of each row as a counter: the largest total of its self times so far, ns. The total falls when a span
+/// is shorter than its probe overhead, but a counter must not fall: Prometheus takes a smaller value for a restart,
+/// and counts all of it again.
 #[derive(Clone, Debug, Default)]
 pub struct SelfTimeCounters(BTreeMap<RowKey, u64>);
 

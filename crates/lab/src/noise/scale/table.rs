@@ -1,5 +1,5 @@
-//! Makes the run that `noise scale` writes: its settings, warnings and table `scale`. Names and order of the columns
-//! are public.
+//! Makes the run that `noise scale` writes: its settings, warnings and table `scale`. Names and order
+//! of the columns are public.
 
 use record::{Absence, Columns, IntervalColumns, Run, SCHEMA, Table, column};
 use serde_json::{Map, Value as Json, json};
@@ -12,8 +12,8 @@ use crate::noise::tables::all_rows;
 /// Applies the detours of the run `measured` to `job`. The result is a run with table `scale`, and with the caller's
 /// `settings`. `arrivals` as in [`traces`].
 ///
-/// Fails if the run has no detours, contradicts itself, or is too short for a granularity, or if a context cannot be left
-/// out.
+/// Fails if the run has no detours, contradicts itself, or is too short for a granularity, or if a
+/// context cannot be left out.
 pub fn run(
     measured: &Run,
     job: &Job,

@@ -1,5 +1,5 @@
-//! Finds out whether a vCPU is halted, takes interrupts and is in user mode, from the text that QEMU's monitor prints for `info
-//! registers`.
+//! Finds out whether a vCPU is halted, takes interrupts and is in user mode, from the text that QEMU's monitor
+//! prints for `info registers`.
 //!
 //! QEMU's `cpu_thread_is_idle` does not answer this. It is about threads: a halted vCPU with queued work, for example
 //! the flush of its TLB, is not idle.

@@ -1,5 +1,5 @@
-//! The picture `profile`: the modes of the CPUs over the time of the window, stacked, each divided into executing and
-//! waiting.
+//! The picture `profile`: the modes of the CPUs over the time of the window, stacked, each divided
+//! into executing and waiting.
 
 use plotters::style::{Color, RGBColor};
 use record::Run;

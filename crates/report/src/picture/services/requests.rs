@@ -1,5 +1,5 @@
-//! The picture `requests` of `services`: the mean latency of each service's requests, a bar divided into computation
-//! and waits.
+//! The picture `requests` of `services`: the mean latency of each service's requests, a bar divided
+//! into computation and waits.
 
 use plotters::style::RGBColor;
 use record::{Run, Table};

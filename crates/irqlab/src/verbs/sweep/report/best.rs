@@ -107,8 +107,8 @@ impl Limit {
         }
     }
 
-    /// Whether the limit excludes a figure, but not the whole interval of the figure. False for a figure of unknown
-    /// uncertainty.
+    /// Whether the limit excludes a figure, but not the whole interval of the figure. False for a
+    /// figure of unknown uncertainty.
     fn excludes_in_doubt(&self, reading: &Reading) -> bool {
         let admits_part = |(low, high)| self.admits(low) || self.admits(high);
         !self.admits(reading.value()) && reading.interval().is_some_and(admits_part)

@@ -2,8 +2,8 @@
 //! combination.
 //!
 //! `selection` chooses combinations, table, column and row. This file reads the runs one after the other and keeps only
-//! readings of them. `lab::compare` judges the changes, `tables` makes the table, and `report` prints it and draws the
-//! page.
+//! readings of them. `lab::compare` judges the changes, `tables` makes the table, and `report`
+//! prints it and draws the page.
 
 mod against;
 mod best;
@@ -67,8 +67,8 @@ pub struct ReportArgs {
     /// Compare each combination with the same one of this sweep instead of the baseline
     #[arg(long, value_name = "BASE")]
     against: Option<PathBuf>,
-    /// Exit with 3 if a combination changed for the worse (or at all), or cannot be judged: it has no other figure, or no
-    /// interval
+    /// Exit with 3 if a combination changed for the worse (or at all), or cannot be judged: it has no
+    /// other figure, or no interval
     #[arg(long, value_name = "CHANGE")]
     fail_on: Option<FailOn>,
     /// Name the best combination: 'min COLUMN' or 'max COLUMN', perhaps with 'subject to COLUMN<=NUMBER, ...'
@@ -247,8 +247,8 @@ fn refuse_unknown_direction(fail_on: Option<FailOn>, facts: &Facts) -> anyhow::R
     Ok(())
 }
 
-/// A sentence with the number of combinations that changed, and of those that cannot be judged. `None` if `--fail-on` finds
-/// neither.
+/// A sentence with the number of combinations that changed, and of those that cannot be judged. `None` if
+/// `--fail-on` finds neither.
 fn found_by(fail_on: FailOn, facts: &Facts, combinations: &[Combination<'_>]) -> Option<String> {
     let fails = |verdict: Verdict| match fail_on {
         FailOn::Worse => verdict == Verdict::Worse,
@@ -593,8 +593,8 @@ fn judge(
     }
 }
 
-/// A warning if the figures of a column are totals over windows of different lengths. `position`: that of the column among
-/// [`Wanted::columns`].
+/// A warning if the figures of a column are totals over windows of different lengths. `position`: that of the column
+/// among [`Wanted::columns`].
 fn windows_warning(
     facts: &Facts,
     column: &Column,

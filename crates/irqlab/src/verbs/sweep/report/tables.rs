@@ -301,8 +301,8 @@ fn against_warning(path: &str, combinations: &[Combination<'_>]) -> Option<Strin
     })
 }
 
-/// Says why figures have no change, or with which of several values of the baseline they are compared. `None` if
-/// neither is the case.
+/// Says why figures have no change, or with which of several values of the baseline they are compared.
+/// `None` if neither is the case.
 fn baseline_warning(plan: &Plan, combinations: &[Combination<'_>]) -> Option<String> {
     let Some(baseline) = &plan.baseline else {
         return Some("the specification has no [baseline]: figures have no change".to_owned());
