@@ -37,6 +37,7 @@ mod support;
 mod sweep;
 mod sweep_faults;
 mod sweep_slurm;
+mod test_program;
 mod usage;
 mod wakeup;
 mod watch;
