@@ -5,7 +5,6 @@
 
 use iced_x86::{Instruction as X86, OpKind, Register as X86Register};
 
-use super::{crosses_register_kinds, mnemonic_text};
 use crate::core::{Operation, Unit};
 
 /// The unit of an instruction, and its operation if the latency may differ from the latency of the unit.
@@ -181,4 +180,20 @@ fn has_wide_register(decoded: &X86) -> bool {
 
 fn has_operand_of(decoded: &X86, kind: OpKind) -> bool {
     (0..decoded.op_count()).any(|operand| decoded.op_kind(operand) == kind)
+}
+
+/// The mnemonic in lower case, without the V of vector extensions.
+fn mnemonic_text(decoded: &X86) -> String {
+    let name = format!("{:?}", decoded.mnemonic());
+    name.strip_prefix('V').unwrap_or(&name).to_ascii_lowercase()
+}
+
+/// Whether the instruction has both a general register and a vector register as operands.
+fn crosses_register_kinds(decoded: &X86) -> bool {
+    let has = |is_kind: fn(X86Register) -> bool| {
+        (0..decoded.op_count()).any(|operand| {
+            decoded.op_kind(operand) == OpKind::Register && is_kind(decoded.op_register(operand))
+        })
+    };
+    has(X86Register::is_gpr) && has(X86Register::is_vector_register)
 }
