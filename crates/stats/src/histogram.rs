@@ -9,6 +9,7 @@
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use crate::interval::{quantile_ranks, quantile_ranks_95, t_quantile};
+use crate::rank::quantile_rank;
 use crate::sections::Inflation;
 
 /// Number of slots, each of which counts one bucket of values.
@@ -113,15 +114,7 @@ impl LogLinear {
     /// The rank of a quantile among the sorted values, from 1. `None` if there are too few values for it.
     #[must_use]
     pub fn quantile_rank(&self, per_100k: u32) -> Option<u64> {
-        let total = self.total();
-        if total == 0 || per_100k == 0 || per_100k > 100_000 {
-            return None;
-        }
-        let above = u128::from(total) * u128::from(100_000 - per_100k);
-        if per_100k < 100_000 && above < 100_000 {
-            return None;
-        }
-        Some((u128::from(total) * u128::from(per_100k)).div_ceil(100_000) as u64)
+        quantile_rank(self.total(), per_100k)
     }
 
     /// The 95 % interval of [`LogLinear::quantile`], from the order of the values alone ([`quantile_ranks_95`]). The
