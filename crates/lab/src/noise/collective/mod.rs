@@ -21,6 +21,7 @@
 //! computation without detours, and the detours.
 
 pub mod clock;
+mod messages;
 mod model;
 mod report;
 pub mod sample;

@@ -1,10 +1,9 @@
 //! Finds the rank that delayed each step, and splits the step's time: the collective's own time, the computation, and
 //! the interruptions with their causes.
 
-use std::collections::BTreeMap;
-
 use stats::median;
 
+use super::messages::{MessageActivity, UsualActivity};
 use super::sample::{Cause, Rank, StepTimes};
 
 /// Times by cause: the position in [`super::RankSample::causes`], and the time, ns.
@@ -31,7 +30,7 @@ pub struct Step {
     pub computation_ns: u64,
     /// Time in detours of the computation by cause, ns.
     pub detours: Parts,
-    /// Time of kernel events in `release_ns` by cause, ns, without the activity that most steps have.
+    /// Time of kernel events in `release_ns` by cause, ns, without the activity of the messages.
     pub activity: Parts,
 }
 
@@ -110,8 +109,7 @@ pub fn find(ranks: &[Rank]) -> Option<Steps> {
         let last = Arrival::last(ranks, number);
         impossible_count += u64::from(is_impossible(ranks, number, &last));
         for (position, cursor) in cursors.iter_mut().enumerate() {
-            let released_ns =
-                before.as_ref().filter(|_| position == last.rank).map(|before| before.at_ns);
+            let released_ns = before.as_ref().map(|before| before.at_ns);
             let (detours, activity) = cursor.advance(number, released_ns);
             if let (Some(before), true) = (&before, position == last.rank) {
                 steps.push(step(&ranks[position], number, before, &last, detours, activity));
@@ -119,14 +117,17 @@ pub fn find(ranks: &[Rank]) -> Option<Steps> {
         }
         before = Some(last);
     }
-    let mut totals: Vec<RankTotals> = cursors.into_iter().map(Cursor::into_totals).collect();
+    let (mut totals, usual): (Vec<RankTotals>, Vec<UsualActivity>) =
+        cursors.into_iter().map(Cursor::finish).unzip();
     for step in steps.iter().filter(|step| step.is_certain) {
         let total = &mut totals[step.rank];
         total.late_count += 1;
         total.late_ns = total.late_ns.saturating_add(step.lateness_ns);
         total.late_max_ns = total.late_max_ns.max(step.lateness_ns);
     }
-    leave_usual_activity(ranks, &mut steps);
+    for step in &mut steps {
+        usual[step.rank].take_out(&mut step.activity);
+    }
     let undisturbed_ns = median_of(steps.iter().map(Step::without_causes_ns))?;
     let transport_ns = median_of(steps.iter().map(Step::transport_ns))?;
     Some(Steps { steps, ranks: totals, undisturbed_ns, transport_ns, impossible_count })
@@ -136,43 +137,6 @@ fn median_of(times_ns: impl Iterator<Item = i64>) -> Option<f64> {
     let mut sorted: Vec<f64> = times_ns.map(|time_ns| time_ns as f64).collect();
     sorted.sort_unstable_by(f64::total_cmp);
     median(&sorted)
-}
-
-/// Takes the kernel's activity that most steps have out of the steps' activity. The messages of the collective themselves
-/// cause it (NET_RX by TCP), so it belongs to the time of the collective. The length that is taken out is a cause's median
-/// over all steps.
-fn leave_usual_activity(ranks: &[Rank], steps: &mut [Step]) {
-    let count = steps.len();
-    let mut lengths: BTreeMap<(&str, &str), Vec<u64>> = BTreeMap::new();
-    for step in steps.iter() {
-        for (cause, length_ns) in &step.activity {
-            lengths.entry(name_of(ranks, step.rank, *cause)).or_default().push(*length_ns);
-        }
-    }
-    let usual_ns = |mut lengths: Vec<u64>| {
-        lengths.sort_unstable();
-        // Steps without the cause have 0 ns of it.
-        let absent = count.saturating_sub(lengths.len());
-        let middle = (count.saturating_sub(1) / 2).checked_sub(absent)?;
-        lengths.get(middle).copied()
-    };
-    let usual: BTreeMap<(&str, &str), u64> = lengths
-        .into_iter()
-        .filter_map(|(name, lengths)| Some((name, usual_ns(lengths)?)))
-        .collect();
-    for step in steps {
-        for (cause, length_ns) in &mut step.activity {
-            let usual_ns = usual.get(&name_of(ranks, step.rank, *cause)).copied().unwrap_or(0);
-            *length_ns = length_ns.saturating_sub(usual_ns);
-        }
-        step.activity.retain(|(_, length_ns)| *length_ns > 0);
-    }
-}
-
-/// Kind and name of a rank's cause.
-fn name_of(ranks: &[Rank], rank: usize, cause: u16) -> (&str, &str) {
-    let cause = &ranks[rank].sample.causes[usize::from(cause)];
-    (&cause.kind, &cause.name)
 }
 
 /// The last arrival at a collective.
@@ -255,16 +219,23 @@ struct Cursor<'a> {
     next: usize,
     totals: RankTotals,
     work_ns: Vec<i64>,
+    messages: MessageActivity,
 }
 
 impl<'a> Cursor<'a> {
     fn new(rank: &'a Rank) -> Cursor<'a> {
-        Cursor { rank, next: 0, totals: RankTotals::default(), work_ns: Vec::new() }
+        Cursor {
+            rank,
+            next: 0,
+            totals: RankTotals::default(),
+            work_ns: Vec::new(),
+            messages: MessageActivity::default(),
+        }
     }
 
     /// Reads the interruptions until the rank arrives at the collective of this step. Returns the detours of the
     /// computation by cause, and the kernel's activity between `released_ns` on the clock of rank 0 and the start of the
-    /// computation. `released_ns` is `None` if nobody needs the causes.
+    /// computation. `released_ns` is `None` for the first computation, which follows no collective.
     fn advance(&mut self, number: usize, released_ns: Option<i128>) -> (Parts, Parts) {
         let rank = self.rank;
         let times = rank.sample.times[number];
@@ -281,9 +252,10 @@ impl<'a> Cursor<'a> {
             }
             self.totals.detour_count += 1;
             detours_ns = detours_ns.saturating_add(interruption.length_ns());
-            if released_ns.is_some() {
-                interruption.parts.iter().for_each(|part| add_part(&mut detours, *part));
-            }
+            interruption.parts.iter().for_each(|part| add_part(&mut detours, *part));
+        }
+        if released_ns.is_some() {
+            self.messages.add(&rank.sample, &activity);
         }
         let computation_ns = times.arrival_ns - times.start_ns;
         self.totals.computation_ns = self.totals.computation_ns.saturating_add(computation_ns);
@@ -317,9 +289,11 @@ impl<'a> Cursor<'a> {
         &self.rank.sample.causes[usize::from(cause)]
     }
 
-    fn into_totals(self) -> RankTotals {
+    /// The sums over all steps, and the activity of the rank's messages.
+    fn finish(self) -> (RankTotals, UsualActivity) {
         let work_p50_ns = median_of(self.work_ns.into_iter()).unwrap_or(0.0);
-        RankTotals { work_p50_ns, ..self.totals }
+        let totals = RankTotals { work_p50_ns, ..self.totals };
+        (totals, self.messages.usual(&self.rank.sample))
     }
 }
 
@@ -446,6 +420,7 @@ pub(super) mod tests {
             in_collective: true,
             parts: vec![(0, 40), (1, 20)],
         };
+        ranks[1].sample.causes[0] = cause(true, "softirq", "NET_RX");
         ranks[1].sample.interruptions.splice(0..0, [message(1_010), message(2_120)]);
         // The last one takes 10 ns more than the others.
         ranks[1].sample.interruptions[3].parts[0].1 = 50;
