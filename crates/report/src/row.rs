@@ -83,11 +83,10 @@ impl<'a> Row<'a> {
                 Value::Absent => format!("{text} to ?"),
                 high => format!("{text} to {}", human::cell(column, unit, high)),
             },
-            (Some(Combine::Bound { flag, sign }), Some(_))
-                if *self.get(flag) == Value::Bool(true) =>
-            {
-                format!("{} {text}", plain(sign))
-            }
+            (Some(Combine::Bound { .. }), Some(_)) => match self.bound_sign(column) {
+                Some(sign) => format!("{sign} {text}"),
+                None => text,
+            },
             (Some(Combine::Prefix { prefix, when, equals }), _) => {
                 let needs_prefix = *value == Value::Absent
                     || matches!(self.get(when), Value::Text(text) if is_kind(text, equals));
@@ -99,11 +98,13 @@ impl<'a> Row<'a> {
 
     /// Whether the number in a column is a bound, or below the detection limit, and so no measurement.
     pub fn is_bound(&self, column: &Column) -> bool {
-        let is_marked = matches!(
-            &column.display.combine,
-            Some(Combine::Bound { flag, .. }) if *self.get(flag) == Value::Bool(true)
-        );
-        is_marked || self.is_below_limit(column)
+        self.bound_sign(column).is_some() || self.is_below_limit(column)
+    }
+
+    /// The sign before the number in a column, such as `≥`, if the number is a bound.
+    fn bound_sign(&self, column: &Column) -> Option<String> {
+        let Some(Combine::Bound { flag, sign }) = &column.display.combine else { return None };
+        (*self.get(flag) == Value::Bool(true)).then(|| plain(sign))
     }
 
     fn is_below_limit(&self, column: &Column) -> bool {
@@ -139,7 +140,11 @@ impl<'a> Row<'a> {
                 let column = self.column(name)?;
                 Some(match value {
                     Value::Text(_) => self.cell(column, human::unit_of(column, [].into_iter())),
-                    _ => unbroken(&self.alone_as(name, column.display.format)),
+                    _ => {
+                        let number = self.alone_as(name, column.display.format);
+                        let sign = self.bound_sign(column).map(|sign| format!("{sign} "));
+                        unbroken(&(sign.unwrap_or_default() + &number))
+                    }
                 })
             }
             _ => None,
@@ -271,6 +276,14 @@ mod tests {
         assert_eq!(cells(0), ["36 disk", "1.00 to 2.00", "≤ 7.00"]);
         assert_eq!(cells(1), ["TIMER", "1.00 to ?", "7.00"]);
         assert_eq!(cells(2), ["–", "–", "–"]);
+    }
+
+    #[test]
+    fn a_headline_marks_bounds() {
+        let table = table();
+        let headline = |index: usize| Row::new(&table, &table.rows()[index]).fill("at {lines}");
+        assert_eq!(headline(0).as_deref(), Some("at ≤\u{a0}7.00"));
+        assert_eq!(headline(1).as_deref(), Some("at 7.00"));
     }
 
     #[test]

@@ -120,10 +120,8 @@ fn what_disturbs_one_rank_is_named_with_rank_and_cpu() {
     assert!(of_hog.iter().all(|row| row["rank"] != 0), "{of_hog:?}");
     // On a busy machine other tasks may take more of a step, so each cause of a step counts, not only the largest.
     let parts = rows(&run, "collective_longest_parts");
-    let mut disturbed: Vec<&Json> =
+    let disturbed: Vec<&Json> =
         parts.iter().filter(|row| names_hog(row, "name")).map(|row| &row["position"]).collect();
-    // A cause has a row for the computation and another for the collective. The rows are in the order of steps.
-    disturbed.dedup();
     let longest = rows(&run, "collective_longest");
     let steps: Vec<&Json> =
         longest.iter().filter(|row| disturbed.contains(&&row["position"])).collect();

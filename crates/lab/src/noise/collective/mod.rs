@@ -5,8 +5,9 @@
 //! clock. Rank 0 gathers a [`RankSample`] of each rank, and [`run`] makes the result.
 //!
 //! `clock` compares the clocks of two ranks, `wire` encodes a sample for the network, `steps` finds the rank that
-//! delayed each step and splits the step's time, `model` applies `noise scale` to the detours of the same run, and
-//! `tables` makes the tables.
+//! delayed each step and splits the step's time, `messages` finds the kernel's activity that the messages cause, `causes`
+//! divides the lost time among its causes, `model` applies `noise scale` to the detours of the same run, and `tables`
+//! makes the other tables.
 //!
 //! Time runs from the last arrival at a collective to the last arrival at the next:
 //!
@@ -20,6 +21,7 @@
 //! The time of the last rank in a step adds up exactly: the collective's own time until the rank has left it, the
 //! computation without detours, and the detours.
 
+mod causes;
 pub mod clock;
 mod messages;
 mod model;

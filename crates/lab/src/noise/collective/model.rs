@@ -103,10 +103,9 @@ pub fn compare(ranks: &[Rank], steps: &Steps) -> Result<Vec<Comparison>, String>
     let traces: Vec<Trace> =
         ranks.iter().enumerate().map(|(number, rank)| trace(number, rank)).collect();
     let rounds = u64::from((ranks.len() as u64).next_power_of_two().trailing_zeros()).max(1);
-    let works = steps.ranks.iter().map(|rank| rank.work_p50_ns).fold(0.0, f64::max);
     let job = scale::Job {
         nodes: vec![ranks.len() as u64],
-        granularities_ns: vec![works.round() as u64],
+        granularities_ns: vec![steps.granularity_ns().round() as u64],
         latency_ns: ranks[0].sample.bare_latency_ns / rounds,
         without: Vec::new(),
         seed: SEED,

@@ -3,6 +3,7 @@
 use record::{Absence, Run, SCHEMA, keys};
 use serde_json::{Map, Value as Json, json};
 
+use super::causes::LostTime;
 use super::sample::{Operation, Rank};
 use super::steps::{Steps, find};
 use super::{model, tables};
@@ -39,20 +40,24 @@ pub fn run(
     if let Err(reason) = &comparisons {
         absent.push(Absence::new("collective_model", "the prediction of noise scale", reason));
     }
+    let lost = LostTime::find(ranks, &steps);
+    if let Some(reason) = lost.reason_without_shares() {
+        absent.push(Absence::new("collective_causes", "lost_ratio", reason));
+    }
     warnings.extend(own_warnings(ranks, &steps));
     let comparisons = comparisons.unwrap_or_default();
     let mut tables = vec![
         tables::collectives(ranks, &steps, job, measured),
-        tables::causes(ranks, &steps),
+        lost.table(),
         tables::longest(ranks, &steps, job.longest),
         tables::ranks(ranks, &steps),
         tables::model(&comparisons),
         tables::longest_parts(ranks, &steps, job.longest),
     ];
     tables.retain(|table| !table.rows().is_empty());
-    let lost = |count: fn(&Rank) -> u64| ranks.iter().map(count).sum::<u64>();
+    let sum = |count: fn(&Rank) -> u64| ranks.iter().map(count).sum::<u64>();
     let lost_count =
-        lost(|rank| rank.sample.lost_detours).saturating_add(lost(|rank| rank.sample.lost_events));
+        sum(|rank| rank.sample.lost_detours).saturating_add(sum(|rank| rank.sample.lost_events));
     let observer = Map::from_iter([(keys::EVENTS_LOST_COUNT.to_owned(), json!(lost_count))]);
     Ok(Run {
         schema: SCHEMA.to_owned(),
@@ -123,6 +128,7 @@ fn own_warnings(ranks: &[Rank], steps: &Steps) -> Vec<String> {
             steps.steps.len() + 1
         ));
     }
+    warnings.extend(undisturbed_warning(ranks, steps));
     for (number, rank) in ranks.iter().enumerate() {
         let sample = &rank.sample;
         for (count, noun) in
@@ -138,6 +144,25 @@ fn own_warnings(ranks: &[Rank], steps: &Steps) -> Vec<String> {
     warnings
 }
 
+/// The undisturbed time may exceed computation and bare collective by this part without a warning.
+const UNDISTURBED_EXCESS_MAX: f64 = 0.1;
+
+/// Warns of an undisturbed time that is longer than computation and bare collective together. The excess is in no slowdown and
+/// is no cause.
+fn undisturbed_warning(ranks: &[Rank], steps: &Steps) -> Option<String> {
+    let bare_step_ns = steps.granularity_ns() + ranks.first()?.sample.bare_latency_ns as f64;
+    let excess = steps.undisturbed_ns / bare_step_ns - 1.0;
+    (excess > UNDISTURBED_EXCESS_MAX).then(|| {
+        format!(
+            "the undisturbed time of a step is {:.1} us, {:.0} % more than a computation and the bare collective ({:.1} us): \
+             something without a cause delays most steps, and neither the slowdowns nor the lost time contain it",
+            steps.undisturbed_ns / 1e3,
+            excess * 100.0,
+            bare_step_ns / 1e3
+        )
+    })
+}
+
 /// Whether another rank runs on the same CPU of the same host.
 fn shares_cpu(ranks: &[Rank], number: usize) -> bool {
     let host_and_cpu = |rank: &Rank| (rank.sample.host.clone(), rank.sample.cpu);
@@ -147,7 +172,8 @@ fn shares_cpu(ranks: &[Rank], number: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::steps::tests::two_ranks;
+    use super::super::sample::Interruption;
+    use super::super::steps::tests::{cause, two_ranks};
     use super::*;
 
     fn job() -> Job {
@@ -213,5 +239,55 @@ mod tests {
         assert!(
             run_of(&ranks).warnings.iter().any(|warning| warning.contains("ranks 0, 1 share CPUs"))
         );
+    }
+
+    /// The tables that compare and export know rows by their keys.
+    #[test]
+    fn a_step_has_each_cause_once() {
+        let mut ranks = two_ranks();
+        let sample = &mut ranks[1].sample;
+        sample.causes.push(cause(true, "task", "gcc"));
+        let detour = |at_ns: u64, cause: u16, length_ns: u64| Interruption {
+            start_ns: 10_000_000_000 + at_ns,
+            in_collective: false,
+            parts: vec![(cause, length_ns)],
+        };
+        // Task make has 40 ns in the collective, too.
+        sample.interruptions.extend([detour(4_000, 0, 100), detour(4_200, 2, 120)]);
+        let run = run_of(&ranks);
+        let longest = run.table("collective_longest").unwrap();
+        let row = &longest.rows()[1];
+        let cell = |column: &str| longest.get(row, column).cloned().unwrap();
+        assert_eq!((cell("step"), cell("largest_name")), (3_u64.into(), "make".into()));
+        assert_eq!((cell("largest_ns"), cell("attributed_ns")), (140_u64.into(), 260_u64.into()));
+        let parts = run.table("collective_longest_parts").unwrap();
+        let key = |row: &Vec<record::Value>| {
+            ["position", "kind", "name"].map(|name| format!("{:?}", parts.get(row, name).unwrap()))
+        };
+        let mut keys: Vec<[String; 3]> = parts.rows().iter().map(key).collect();
+        let count = keys.len();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!((keys.len(), count), (4, 4));
+    }
+
+    /// Without kernel events, nobody sees what a rank waits for in each collective.
+    #[test]
+    fn an_undisturbed_time_with_unseen_delays_is_warned_about() {
+        let is_warned = |ranks: &[Rank]| {
+            run_of(ranks).warnings.iter().any(|warning| warning.contains("delays most steps"))
+        };
+        let mut ranks = two_ranks();
+        assert!(!is_warned(&ranks));
+        for rank in &mut ranks {
+            for (times, number) in rank.sample.times.iter_mut().zip(0..) {
+                let delay_ns = 500 * number;
+                times.start_ns += delay_ns;
+                times.arrival_ns += delay_ns;
+                times.leave_ns += delay_ns + 500;
+            }
+            rank.sample.interruptions.clear();
+        }
+        assert!(is_warned(&ranks));
     }
 }

@@ -52,6 +52,22 @@ impl Step {
         self.computation_ns as i64 - self.detours_ns() as i64
     }
 
+    /// Time of each cause in the computation and in the collective before it, ns. `rank` is the rank of the step. Each kind and
+    /// name occurs once.
+    #[must_use]
+    pub fn parts<'a>(&self, rank: &'a Rank) -> Vec<(&'a Cause, u64)> {
+        let mut parts: Vec<(&Cause, u64)> = Vec::new();
+        for (cause, length_ns) in self.detours.iter().chain(&self.activity) {
+            let cause = &rank.sample.causes[usize::from(*cause)];
+            let words = (&cause.kind, &cause.name);
+            match parts.iter_mut().find(|(other, _)| (&other.kind, &other.name) == words) {
+                Some((_, sum_ns)) => *sum_ns = sum_ns.saturating_add(*length_ns),
+                None => parts.push((cause, *length_ns)),
+            }
+        }
+        parts
+    }
+
     /// Time of the step without interruptions that have a cause, ns.
     #[must_use]
     pub fn without_causes_ns(&self) -> i64 {
@@ -92,6 +108,14 @@ pub struct Steps {
     /// Number of collectives that a rank seems to have left before the last rank arrived, beyond the clocks' error. Above
     /// 0, a clock jumped or did not drift at a constant rate.
     pub impossible_count: u64,
+}
+
+impl Steps {
+    /// Median time of a computation without detours, of the slowest rank, ns.
+    #[must_use]
+    pub fn granularity_ns(&self) -> f64 {
+        self.ranks.iter().map(|rank| rank.work_p50_ns).fold(0.0, f64::max)
+    }
 }
 
 /// Finds the steps. `None` with fewer than two ranks or two steps, or if ranks have different numbers of steps.

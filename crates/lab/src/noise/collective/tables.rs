@@ -1,8 +1,7 @@
 //! The tables of `noise collective`. Names and order of the columns, and the words in their cells, are public.
 
-use std::collections::BTreeMap;
-
-use record::{Columns, Format, IntervalColumns, Table, TableDisplay, column};
+use record::{Column, Columns, Format, IntervalColumns, Table, TableDisplay, column};
+use stats::sorted_quantile;
 
 use super::model::{Comparison, Estimate, VERDICT_METHOD};
 use super::report::Job;
@@ -12,26 +11,16 @@ use crate::noise::tables::{all_rows, no_rows};
 
 /// How many of the longest steps the terminal shows.
 const SHOWN: u64 = 10;
-/// Kind and name of time that no interruption explains.
-const IN_COLLECTIVE: (&str, &str) = ("remainder", "in the collective");
-const IN_COMPUTATION: (&str, &str) = ("remainder", "in the computation");
-
-/// The value at a share of the sorted lengths; the largest for 1.
-fn quantile(sorted: &[u64], share: f64) -> Option<u64> {
-    let last = sorted.len().checked_sub(1)?;
-    sorted.get((last as f64 * share).round() as usize).copied()
-}
-
 /// Table `collectives`: one row for the job.
 pub fn collectives(ranks: &[Rank], steps: &Steps, job: &Job, measured: Estimate) -> Table {
     let mut lengths: Vec<u64> = steps.steps.iter().map(|step| step.length_ns).collect();
     lengths.sort_unstable();
     let mean_ns = lengths.iter().map(|length| *length as f64).sum::<f64>() / lengths.len() as f64;
     let decided = steps.steps.iter().filter(|step| step.is_certain).count();
-    let works = steps.ranks.iter().map(|rank| rank.work_p50_ns).fold(0.0, f64::max);
+    let granularity_ns = steps.granularity_ns();
     let us = |name: &str, doc: &str| column(name, doc).format(Format::Microseconds);
     let lengths = &lengths;
-    let percentile = |share: f64| move |(): &()| quantile(lengths, share);
+    let percentile = |per_100k: u32| move |(): &()| sorted_quantile(lengths, per_100k);
     let columns = Columns::all([
         column("operation", "The collective operation: barrier or allreduce (of 8 bytes).")
             .key()
@@ -43,7 +32,7 @@ pub fn collectives(ranks: &[Rank], steps: &Steps, job: &Job, measured: Estimate)
             .uint(|(): &()| steps.steps.len()),
         us("granularity_ns", "Median time of a computation without detours, of the slowest rank.")
             .shown_as("computation", 80)
-            .real(move |(): &()| works),
+            .real(move |(): &()| granularity_ns),
         us(
             "bare_latency_ns",
             "Median time of the collective when ranks do nothing else, measured before the job by rank 0.",
@@ -52,7 +41,8 @@ pub fn collectives(ranks: &[Rank], steps: &Steps, job: &Job, measured: Estimate)
         .uint(|(): &()| ranks[0].sample.bare_latency_ns),
         us(
             "undisturbed_ns",
-            "Median time of a step without the interruptions that have a cause: the time without noise.",
+            "Median time of a step without the interruptions that have a cause: the time without noise. It contains interrupts and \
+             softirqs that the messages cause, and no task.",
         )
         .shown_as("undisturbed", 88)
         .real(|(): &()| steps.undisturbed_ns),
@@ -60,11 +50,15 @@ pub fn collectives(ranks: &[Rank], steps: &Steps, job: &Job, measured: Estimate)
             .cost()
             .shown_as("mean", 95)
             .real(move |(): &()| mean_ns),
-        us("step_p50_ns", "Median time of a step.").shown_as("p50", 70).uint(percentile(0.5)),
-        us("step_p90_ns", "90th percentile of the time of a step.").shown_as("p90", 60).uint(percentile(0.9)),
-        us("step_p99_ns", "99th percentile of the time of a step.").shown_as("p99", 75).uint(percentile(0.99)),
-        us("step_max_ns", "Longest time of a step.").shown_as("max", 76).uint(percentile(1.0)),
-        slowdown_columns("slowdown", "step_mean_ns over undisturbed_ns, minus 1.", 98)
+        us("step_p50_ns", "Median time of a step.").shown_as("p50", 70).uint(percentile(50_000)),
+        us("step_p90_ns", "90th percentile of the time of a step; absent with fewer than 10 steps.")
+            .shown_as("p90", 60)
+            .uint(percentile(90_000)),
+        us("step_p99_ns", "99th percentile of the time of a step; absent with fewer than 100 steps.")
+            .shown_as("p99", 75)
+            .uint(percentile(99_000)),
+        us("step_max_ns", "Longest time of a step.").shown_as("max", 76).uint(percentile(100_000)),
+        slowdown_columns("slowdown", "step_mean_ns over undisturbed_ns, minus 1.", 98, |column| column)
             .of(move |(): &()| measured),
         column(
             "decided_count",
@@ -75,7 +69,7 @@ pub fn collectives(ranks: &[Rank], steps: &Steps, job: &Job, measured: Estimate)
     ]);
     let display = TableDisplay {
         title: "a parallel job with collectives".to_owned(),
-        headline: "{operation} of {rank_count} ranks: steps of {step_mean_ns}, {slowdown_ratio} above {undisturbed_ns}"
+        headline: "{operation} of {rank_count} ranks: steps of {step_mean_ns}, undisturbed {undisturbed_ns}: slowdown {slowdown_ratio}"
             .to_owned(),
         ..all_rows()
     };
@@ -84,12 +78,17 @@ pub fn collectives(ranks: &[Rank], steps: &Steps, job: &Job, measured: Estimate)
     columns.table("collectives", doc, [()]).displayed(display)
 }
 
-/// The columns of a slowdown with its 95 % interval. `name`: without its unit.
-fn slowdown_columns<'a>(name: &str, doc: &str, priority: u8) -> Columns<'a, Estimate> {
+/// The columns of a slowdown with its 95 % interval. `name`: without its unit. `marked` adds marks to the slowdown's column.
+fn slowdown_columns<'a>(
+    name: &str,
+    doc: &str,
+    priority: u8,
+    marked: impl Fn(Column) -> Column,
+) -> Columns<'a, Estimate> {
     let [low, high] = ["low", "high"].map(|end| format!("{name}_ci95_{end}_ratio"));
     let end = |end: &str| format!("{end} end of the 95 % interval; absent if it is unknown.");
     Columns::all([
-        column(&format!("{name}_ratio"), doc)
+        marked(column(&format!("{name}_ratio"), doc))
             .cost()
             .interval(IntervalColumns::bounds(&low, &high))
             .shown_as(name, priority)
@@ -105,100 +104,6 @@ fn slowdown_columns<'a>(name: &str, doc: &str, priority: u8) -> Columns<'a, Esti
     ])
 }
 
-/// The time of a cause on the ranks that arrived last.
-#[derive(Clone, Copy, Default)]
-struct CauseTimes {
-    step_count: u64,
-    total_ns: i64,
-}
-
-/// A row of table `collective_causes`.
-struct CauseRow<'a> {
-    /// `None`: the last rank was not certain.
-    rank: Option<usize>,
-    kind: &'a str,
-    name: &'a str,
-    times: CauseTimes,
-}
-
-/// Table `collective_causes`: the causes of the time that the job lost. The rows add up to the lost time.
-pub fn causes(ranks: &[Rank], steps: &Steps) -> Table {
-    let mut sums: BTreeMap<(Option<usize>, &str, &str), CauseTimes> = BTreeMap::new();
-    let undisturbed_work_ns = steps.undisturbed_ns - steps.transport_ns;
-    for step in &steps.steps {
-        let rank = step.is_certain.then_some(step.rank);
-        let causes = &ranks[step.rank].sample.causes;
-        let mut add = |(kind, name), length_ns: i64| {
-            let times = sums.entry((rank, kind, name)).or_default();
-            times.step_count += u64::from(length_ns != 0);
-            times.total_ns = times.total_ns.saturating_add(length_ns);
-        };
-        for (cause, length_ns) in step.detours.iter().chain(&step.activity) {
-            add(kind_and_name(&causes[usize::from(*cause)]), *length_ns as i64);
-        }
-        add(IN_COLLECTIVE, (step.transport_ns() as f64 - steps.transport_ns).round() as i64);
-        add(IN_COMPUTATION, (step.work_ns() as f64 - undisturbed_work_ns).round() as i64);
-    }
-    let lost_ns = lost_ns(steps);
-    let mut rows: Vec<CauseRow<'_>> = sums
-        .into_iter()
-        .map(|((rank, kind, name), times)| CauseRow { rank, kind, name, times })
-        .collect();
-    rows.sort_by_key(|row| std::cmp::Reverse(row.times.total_ns));
-    let columns = Columns::all([
-        column("rank", "Rank that arrived last in these steps. Absent: the last rank was not certain.")
-            .key()
-            .priority(100)
-            .uint(|row: &CauseRow<'_>| row.rank),
-        column("host", "Host of the rank.")
-            .priority(40)
-            .text(|row: &CauseRow<'_>| row.rank.map(|rank| ranks[rank].sample.host.clone())),
-        column("cpu", "CPU of the rank.")
-            .priority(90)
-            .uint(|row: &CauseRow<'_>| row.rank.map(|rank| ranks[rank].sample.cpu)),
-        column("kind", "Kind of the cause, as in table causes of noise; remainder: no interruption explains it.")
-            .key()
-            .priority(80)
-            .text(|row: &CauseRow<'_>| row.kind),
-        column(
-            "name",
-            "Name of the cause. `in the collective`: messages took longer or shorter than the median. `in the computation`: \
-             the work did.",
-        )
-        .key()
-        .shown_as("cause", 99)
-        .text(|row: &CauseRow<'_>| row.name),
-        column("step_count", "Steps in which the cause took time of the rank that arrived last.")
-            .shown_as("steps", 70)
-            .uint(|row: &CauseRow<'_>| row.times.step_count),
-        column("total_ns", "Time of the cause in these steps; below 0 if a remainder was shorter than the median.")
-            .format(Format::Milliseconds)
-            .shown_as("total", 85)
-            .int(|row: &CauseRow<'_>| row.times.total_ns),
-        column("lost_ratio", "total_ns over the time that all steps took above the undisturbed time. The rows add up to 1.")
-            .shown_as("of lost time", 98)
-            .real(move |row: &CauseRow<'_>| (lost_ns != 0.0).then(|| row.times.total_ns as f64 / lost_ns)),
-    ]);
-    let display = TableDisplay {
-        title: "what delayed the steps".to_owned(),
-        headline: "largest: {kind} {name} on rank {rank}, {lost_ratio} of the lost time".to_owned(),
-        sort_by: Some("total_ns".to_owned()),
-        rows_max: Some(SHOWN * 2),
-        ..TableDisplay::default()
-    };
-    let doc = "Causes of the time that the job lost: the interruptions of the rank that arrived last, in each step.";
-    columns.table("collective_causes", doc, rows).displayed(display)
-}
-
-/// Time of all steps above the undisturbed time, ns.
-fn lost_ns(steps: &Steps) -> f64 {
-    steps.steps.iter().map(|step| step.length_ns as f64 - steps.undisturbed_ns).sum()
-}
-
-fn kind_and_name(cause: &Cause) -> (&str, &str) {
-    (&cause.kind, &cause.name)
-}
-
 /// One of the longest steps.
 struct Longest<'a> {
     /// 1 for the longest.
@@ -210,9 +115,7 @@ struct Longest<'a> {
 
 impl Longest<'_> {
     fn parts(&self) -> Vec<(&Cause, u64)> {
-        let parts = self.step.detours.iter().chain(&self.step.activity);
-        let causes = &self.rank.sample.causes;
-        parts.map(|(cause, length_ns)| (&causes[usize::from(*cause)], *length_ns)).collect()
+        self.step.parts(self.rank)
     }
 
     /// The largest cause that a kernel event names. Without such a cause, the largest cause.
@@ -418,9 +321,14 @@ pub fn model(comparisons: &[Comparison]) -> Table {
             .key()
             .shown_as("model", 100)
             .text(|row: &Comparison| if row.coscheduled { "coscheduled" } else { "independent" }),
-        slowdown_columns("predicted", "Mean slowdown that noise scale predicts from the detours of the ranks, over undisturbed_ns of table collectives.", 99)
-            .of(|row: &Comparison| row.predicted),
-        slowdown_columns("measured", "Measured mean slowdown, as in table collectives.", 97)
+        slowdown_columns(
+            "predicted",
+            "Mean slowdown that noise scale predicts from the detours of the ranks, over undisturbed_ns of table collectives.",
+            99,
+            |column| column.bound("is_lower_bound", "≥"),
+        )
+        .of(|row: &Comparison| row.predicted),
+        slowdown_columns("measured", "Measured mean slowdown, as in table collectives.", 97, |column| column)
             .of(|row: &Comparison| row.measured),
         column(
             "verdict",
@@ -431,8 +339,9 @@ pub fn model(comparisons: &[Comparison]) -> Table {
         column("is_lower_bound", "Whether the prediction is a lower bound: detours longer than all measured ones would matter, or detours were lost.")
             .detail()
             .bool(|row: &Comparison| row.is_lower_bound),
-        column("difference_ratio", "measured_ratio minus predicted_ratio.")
+        column("difference_ratio", "measured_ratio minus predicted_ratio. An upper bound where is_lower_bound holds.")
             .detail()
+            .bound("is_lower_bound", "≤")
             .interval(IntervalColumns::bounds("difference_ci95_low_ratio", "difference_ci95_high_ratio"))
             .real(Comparison::difference),
         column("difference_ci95_low_ratio", "Lower end of the 95 % interval of difference_ratio, from the intervals of both slowdowns; absent if one of them has no upper end.")
@@ -459,16 +368,19 @@ mod tests {
     use super::super::sample::Operation;
     use super::super::steps::{find, tests::two_ranks};
     use super::*;
+    use record::{Combine, Value};
+
+    fn job() -> Job {
+        Job { operation: Operation::Barrier, transport: String::new(), longest: 3 }
+    }
 
     #[test]
     fn display_hints_are_about_columns_that_exist() {
         let samples = two_ranks();
         let steps = find(&samples).unwrap();
-        let job = Job { operation: Operation::Barrier, transport: String::new(), longest: 3 };
         let measured = Estimate { mean: 0.1, interval: None };
         for table in [
-            collectives(&samples, &steps, &job, measured),
-            causes(&samples, &steps),
+            collectives(&samples, &steps, &job(), measured),
             longest(&samples, &steps, 3),
             longest_parts(&samples, &steps, 3),
             ranks(&samples, &steps),
@@ -478,12 +390,37 @@ mod tests {
         }
     }
 
+    /// `--steps` may be 10: a 99th percentile of few steps would repeat the longest.
     #[test]
-    fn a_quantile_is_one_of_the_values() {
-        assert_eq!(quantile(&[], 0.5), None);
-        assert_eq!(
-            [0.0, 0.5, 0.99, 1.0].map(|share| quantile(&[1, 2, 3], share)),
-            [1, 2, 3, 3].map(Some)
-        );
+    fn quantiles_of_few_steps_are_absent() {
+        let samples = two_ranks();
+        let steps = find(&samples).unwrap();
+        let table = collectives(&samples, &steps, &job(), Estimate { mean: 0.1, interval: None });
+        let number = |column: &str| table.get(&table.rows()[0], column).and_then(Value::number);
+        // The steps take 1,110, 1,150 and 1,410 ns.
+        let quantiles = ["p50", "p90", "p99", "max"].map(|name| number(&format!("step_{name}_ns")));
+        assert_eq!(quantiles, [Some(1_150.0), None, None, Some(1_410.0)]);
+    }
+
+    #[test]
+    fn a_prediction_without_an_upper_end_is_marked_as_a_lower_bound() {
+        let comparison = Comparison {
+            coscheduled: false,
+            predicted: Estimate { mean: 1.19, interval: Some((0.9, None)) },
+            is_lower_bound: true,
+            measured: Estimate { mean: 1.33, interval: None },
+        };
+        let table = model(&[comparison]);
+        let mark = |name: &str| {
+            let column = table.columns.iter().find(|column| column.name == name).unwrap();
+            column.display.combine.clone()
+        };
+        let bound = |sign: &str| {
+            let (flag, sign) = ("is_lower_bound".to_owned(), sign.to_owned());
+            Some(Combine::Bound { flag, sign })
+        };
+        assert_eq!(mark("predicted_ratio"), bound("≥"));
+        assert_eq!(mark("difference_ratio"), bound("≤"));
+        assert_eq!(mark("measured_ratio"), None);
     }
 }
