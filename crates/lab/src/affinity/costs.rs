@@ -19,18 +19,46 @@ const INTERRUPT_KINDS: [&str; 9] =
 pub struct Load {
     pub ns_per_s: f64,
     /// Half width of the 95 % confidence interval. Sums of loads add the half widths, which is an upper bound. A context
-    /// with too few batches for an interval adds its whole time.
+    /// with too few batches for an interval adds its whole time. A context below the detection limit adds the distance to
+    /// the upper end of its time.
     pub ci95_ns_per_s: f64,
+    pub evidence: Evidence,
+}
+
+/// What the run shows of a load. A sum has the strongest evidence of its parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Evidence {
+    /// No interrupt came: the load is 0.
+    #[default]
+    NoInterrupt,
+    /// All contexts are below the detection limit: of the load, only the upper end of the interval is known.
+    BelowLimit,
+    Measured,
 }
 
 impl Load {
     fn add(&mut self, other: Load) {
         self.ns_per_s += other.ns_per_s;
         self.ci95_ns_per_s += other.ci95_ns_per_s;
+        self.evidence = self.evidence.max(other.evidence);
     }
 
     fn part(self, ratio: f64) -> Load {
-        Load { ns_per_s: self.ns_per_s * ratio, ci95_ns_per_s: self.ci95_ns_per_s * ratio }
+        Load {
+            ns_per_s: self.ns_per_s * ratio,
+            ci95_ns_per_s: self.ci95_ns_per_s * ratio,
+            evidence: self.evidence,
+        }
+    }
+
+    #[must_use]
+    pub fn is_below_limit(self) -> bool {
+        self.evidence == Evidence::BelowLimit
+    }
+
+    #[must_use]
+    pub fn had_interrupts(self) -> bool {
+        self.evidence > Evidence::NoInterrupt
     }
 
     /// As a part of a CPU's time.
@@ -121,8 +149,27 @@ impl<'a> Row<'a> {
 
     fn load(&self) -> Load {
         let share = self.number("self_cpu_ratio").unwrap_or(0.0).max(0.0);
+        let ns_per_s = share * 1e9;
+        let flag = self.table.get(self.row, "self_mean_below_limit");
+        if flag == Some(&Value::Bool(true)) {
+            let ci95_ns_per_s = (self.upper_end_ns_per_s() - ns_per_s).max(0.0);
+            return Load { ns_per_s, ci95_ns_per_s, evidence: Evidence::BelowLimit };
+        }
         let half_width = self.number("self_cpu_ci95_ratio").unwrap_or(share);
-        Load { ns_per_s: share * 1e9, ci95_ns_per_s: half_width * 1e9 }
+        let has_interrupts = self.number("count").is_some_and(|count| count > 0.0);
+        let evidence = if has_interrupts { Evidence::Measured } else { Evidence::NoInterrupt };
+        Load { ns_per_s, ci95_ns_per_s: half_width * 1e9, evidence }
+    }
+
+    /// Upper end of the time of a context below the detection limit. Without an interval of its mean, the interval of the probe
+    /// overhead bounds the time in the window.
+    fn upper_end_ns_per_s(&self) -> f64 {
+        let mean_ns = self.number("self_mean_ns").unwrap_or(0.0);
+        let mean_max_ns = match self.number("self_mean_ci95_ns") {
+            Some(half_width_ns) => mean_ns + half_width_ns,
+            None => mean_ns.max(0.0) + self.number("probe_overhead_mean_ci95_ns").unwrap_or(0.0),
+        };
+        mean_max_ns.max(0.0) * self.number("rate_hz").unwrap_or(0.0)
     }
 }
 
@@ -329,6 +376,50 @@ mod tests {
         assert_eq!(costs.parts_of_line(31).map(|load| load.ns_per_s.round()), [20e6, 15e6]);
         // Without an interval, the whole time is uncertain.
         assert_eq!(costs.of_line(32, 0).ci95_ns_per_s.round(), 30e6);
+    }
+
+    /// Line 41 had 8 interrupts in a second, whose mean is below the detection limit.
+    #[test]
+    fn a_line_below_the_detection_limit_costs_at_most_the_upper_end_of_its_interval() {
+        let line = |number: u64, mean_ns: f64, half_width_ns: Option<f64>| {
+            [Some(number as f64), Some(mean_ns), half_width_ns]
+        };
+        let rows = [
+            line(41, -490.75, Some(1_373.0)),
+            line(42, 30.0, Some(70.0)),
+            line(43, -20.0, None),
+            line(44, -20.0, Some(10.0)),
+        ];
+        let number = |place: usize| move |row: &[Option<f64>; 3]| row[place];
+        let columns = record::Columns::all([
+            column("cpu", "").text(|_: &[Option<f64>; 3]| "0"),
+            column("kind", "").text(|_: &[Option<f64>; 3]| "irq"),
+            column("number", "").uint(|row: &[Option<f64>; 3]| row[0].map(|irq| irq as u64)),
+            column("name", "").text(|_: &[Option<f64>; 3]| "rx"),
+            column("count", "").uint(|_: &[Option<f64>; 3]| 8_u64),
+            column("rate_hz", "").real(|_: &[Option<f64>; 3]| 8.0),
+            column("self_mean_ns", "").real(number(1)),
+            column("self_mean_ci95_ns", "").real(number(2)),
+            column("probe_overhead_mean_ci95_ns", "").real(|_: &[Option<f64>; 3]| 50.0),
+            column("self_mean_below_limit", "").bool(|_: &[Option<f64>; 3]| true),
+            column("self_cpu_ratio", "")
+                .real(|row: &[Option<f64>; 3]| row[1].map(|mean_ns| mean_ns.max(0.0) * 8.0 / 1e9)),
+        ]);
+        let mut run = run(&[], &[]);
+        run.tables[0] = columns.table("handlers", "", &rows);
+        let costs = Costs::of_run(&run, &DeviceLines::new()).unwrap();
+        let loads = [41, 42, 43, 44].map(|irq| costs.of_line(irq, 0));
+        let rounded = |ns: f64| (ns * 100.0).round() / 100.0;
+        let upper_ends = loads.map(|load| rounded(load.ns_per_s + load.ci95_ns_per_s));
+        assert_eq!(upper_ends, [7_058.0, 800.0, 400.0, 0.0]);
+        assert_eq!(loads.map(|load| rounded(load.ns_per_s)), [0.0, 240.0, 0.0, 0.0]);
+        assert!(loads.iter().all(|load| load.is_below_limit() && load.had_interrupts()));
+        // The total of the CPU contains the lines.
+        let total = costs.totals[&0];
+        assert_eq!(rounded(total.ns_per_s + total.ci95_ns_per_s), 8_258.0);
+        assert!(total.is_below_limit());
+        let measured = Load { evidence: Evidence::Measured, ..Load::default() };
+        assert!(![total, measured].into_iter().sum::<Load>().is_below_limit());
     }
 
     #[test]

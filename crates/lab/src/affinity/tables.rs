@@ -148,6 +148,7 @@ fn line_columns<'a>(is_measured_again: bool) -> Columns<'a, LineReport> {
             .shown_as("cost", 99)
             .cost()
             .plus_minus("cost_ci95_ratio")
+            .below_limit("cost_below_limit")
             .real(|line: &LineReport| line.cost().ratio()),
         column(
             "cost_ci95_ratio",
@@ -201,17 +202,28 @@ fn line_columns<'a>(is_measured_again: bool) -> Columns<'a, LineReport> {
             .shown_as("cost after", after(97))
             .cost()
             .plus_minus("cost_after_ci95_ratio")
+            .below_limit("cost_after_below_limit")
             .real(|line: &LineReport| Some(line.after.as_ref()?.cost.ratio())),
         column("cost_after_ci95_ratio", &format!("{half_width} cost_after_ratio, as cost_ci95_ratio."))
             .detail()
             .real(|line: &LineReport| Some(line.after.as_ref()?.cost.ci95_ratio())),
         column("is_listed", "Whether the line had interrupts in a window, or moves.").detail().bool(
             |line: &LineReport| {
-                let had_cost = |load: Load| load.ns_per_s > 0.0;
                 let cost_after = line.after.as_ref().map(|after| after.cost).unwrap_or_default();
-                had_cost(line.cost()) || had_cost(cost_after) || line.target.is_some()
+                let had_interrupts = line.cost().had_interrupts() || cost_after.had_interrupts();
+                had_interrupts || line.target.is_some()
             },
         ),
+        column(
+            "cost_below_limit",
+            "Whether all times in cost_ratio are below the detection limit: cost_ratio plus cost_ci95_ratio is then an upper \
+             bound of the cost.",
+        )
+        .detail()
+        .bool(|line: &LineReport| line.cost().is_below_limit()),
+        column("cost_after_below_limit", "cost_below_limit in the second measurement.")
+            .detail()
+            .bool(|line: &LineReport| Some(line.after.as_ref()?.cost.is_below_limit())),
     ])
 }
 
@@ -273,6 +285,7 @@ fn cpu_columns<'a>(report: &AffinityReport) -> Columns<'a, (CpuReport, [f64; 3])
             .shown_as("before", 99)
             .cost()
             .plus_minus("before_ci95_ratio")
+            .below_limit("before_below_limit")
             .real(|(cpu, _): &(CpuReport, [f64; 3])| cpu.before.ratio()),
         column(
             "before_ci95_ratio",
@@ -291,6 +304,7 @@ fn cpu_columns<'a>(report: &AffinityReport) -> Columns<'a, (CpuReport, [f64; 3])
             .shown_as("measured after", after(97))
             .cost()
             .plus_minus("after_ci95_ratio")
+            .below_limit("after_below_limit")
             .real(|(cpu, _): &(CpuReport, [f64; 3])| Some(cpu.after?.ratio())),
         column(
             "after_ci95_ratio",
@@ -312,6 +326,16 @@ fn cpu_columns<'a>(report: &AffinityReport) -> Columns<'a, (CpuReport, [f64; 3])
         )
         .shown_as("share after", after(48))
         .real(move |row: &(CpuReport, [f64; 3])| share_after(row, row.0.after?.ns_per_s)),
+        column(
+            "before_below_limit",
+            "Whether all times in before_ratio are below the detection limit: before_ratio plus before_ci95_ratio is then an \
+             upper bound.",
+        )
+        .detail()
+        .bool(|(cpu, _): &(CpuReport, [f64; 3])| cpu.before.is_below_limit()),
+        column("after_below_limit", "before_below_limit in the second measurement.")
+            .detail()
+            .bool(|(cpu, _): &(CpuReport, [f64; 3])| Some(cpu.after?.is_below_limit())),
     ])
 }
 
@@ -347,10 +371,12 @@ pub fn affinity_cpu_table(report: &AffinityReport) -> Table {
 mod tests {
     use record::Value;
 
+    use super::super::costs::Evidence;
     use super::*;
 
     fn load(ns_per_s: f64) -> Load {
-        Load { ns_per_s, ci95_ns_per_s: ns_per_s / 10.0 }
+        let evidence = Evidence::Measured;
+        Load { ns_per_s, ci95_ns_per_s: ns_per_s / 10.0, evidence }
     }
 
     fn report(after: [Option<f64>; 2]) -> AffinityReport {
@@ -391,6 +417,25 @@ mod tests {
         let cost = cell(&table, 0, "cost_ratio").unwrap();
         assert!((cost - 0.3).abs() < 1e-9, "{cost}");
         assert_eq!(cell(&table, 0, "cost_after_ratio"), None, "not measured again: absent");
+    }
+
+    /// Its handlers are below the detection limit, so that their measured time is 0.
+    #[test]
+    fn a_line_with_interrupts_below_the_limit_is_listed_with_its_upper_bound() {
+        let handlers =
+            Load { ns_per_s: 0.0, ci95_ns_per_s: 7_058.0, evidence: Evidence::BelowLimit };
+        let line = |handlers| LineReport { handlers, ..LineReport::default() };
+        let lines = vec![line(handlers), line(Load::default())];
+        let table = affinity_table(&AffinityReport { lines, ..AffinityReport::default() });
+        let flags = |column: &str| {
+            [0, 1].map(|row| table.get(&table.rows()[row], column).cloned().unwrap())
+        };
+        let expected = [Value::Bool(true), Value::Bool(false)];
+        assert_eq!(flags("is_listed"), expected);
+        assert_eq!(flags("cost_below_limit"), expected);
+        assert_eq!(cell(&table, 0, "cost_ci95_ratio"), Some(7_058.0 / 1e9));
+        let cost = table.columns.iter().find(|column| column.name == "cost_ratio").unwrap();
+        assert_eq!(cost.display.below_limit.as_deref(), Some("cost_below_limit"));
     }
 
     #[test]

@@ -24,13 +24,15 @@ const UNIT_SUFFIXES: [&str; 4] = ["_tsc_cycles", "_cycles", "_bytes", "_ns"];
 const NO_TOTALS: [&str; 3] = ["cpu_count", "offline_cpu_count", "round_count"];
 
 /// Totals whose names do not say so: table and column.
-const NAMED_TOTALS: [(&str, &str); 10] = [
+const NAMED_TOTALS: [(&str, &str); 12] = [
     ("noise", "lost_ns"),
     ("noise", "attributed_ns"),
     ("noise", "entry_exit_ns"),
     ("noise", "unattributed_ns"),
     ("noise", "remainder_ns"),
     ("noise", "indirect_ns"),
+    ("noise", "uninterrupted_gap_ns"),
+    ("noise", "external_ns"),
     ("noise", "steal_ns"),
     ("conditions", "observer_cpu_ns"),
     ("conditions", "stimulus_bytes"),
@@ -226,6 +228,7 @@ mod tests {
             ["self_mean_ns", "rate_hz", "self_max_ns", "cpu_count", "self_instructions", "lost_ns"];
         assert!(others.into_iter().all(|column| !is_total("handlers", column)));
         assert!(is_total("noise", "lost_ns"));
+        assert!(is_total("noise", "uninterrupted_gap_ns"));
         assert!(!is_total("longest", "indirect_ns"));
     }
 
