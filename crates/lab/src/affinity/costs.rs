@@ -25,7 +25,7 @@ pub struct Load {
     pub evidence: Evidence,
 }
 
-/// What the run shows of a load. A sum has the strongest evidence of its parts.
+/// How well the run shows a load. A sum has the strongest evidence among its parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Evidence {
     /// No interrupt came: the load is 0.
@@ -390,7 +390,7 @@ mod tests {
             line(43, -20.0, None),
             line(44, -20.0, Some(10.0)),
         ];
-        let number = |place: usize| move |row: &[Option<f64>; 3]| row[place];
+        let number = |index: usize| move |row: &[Option<f64>; 3]| row[index];
         let columns = record::Columns::all([
             column("cpu", "").text(|_: &[Option<f64>; 3]| "0"),
             column("kind", "").text(|_: &[Option<f64>; 3]| "irq"),
@@ -406,7 +406,7 @@ mod tests {
                 .real(|row: &[Option<f64>; 3]| row[1].map(|mean_ns| mean_ns.max(0.0) * 8.0 / 1e9)),
         ]);
         let mut run = run(&[], &[]);
-        run.tables[0] = columns.table("handlers", "", &rows);
+        run.tables[0] = columns.table("handlers", "", rows);
         let costs = Costs::of_run(&run, &DeviceLines::new()).unwrap();
         let loads = [41, 42, 43, 44].map(|irq| costs.of_line(irq, 0));
         let rounded = |ns: f64| (ns * 100.0).round() / 100.0;

@@ -66,8 +66,8 @@ impl<'a> LostTime<'a> {
         LostTime { ranks, rows, total_ns }
     }
 
-    /// Why the causes have no shares of the lost time. `None` if they have. A share needs a lost time that is longer than what
-    /// remainders below 0 took away: otherwise the shares are large numbers of both signs.
+    /// Why the causes have no shares of the lost time, or `None` if they have shares. The lost time must exceed the sum of the
+    /// remainders below 0. Otherwise the shares are large numbers with both signs.
     #[must_use]
     pub fn reason_without_shares(&self) -> Option<&'static str> {
         if self.total_ns <= 0.0 {
@@ -156,7 +156,7 @@ mod tests {
         table.rows().iter().map(number).collect()
     }
 
-    /// Two ranks with steps of these lengths; the collective takes no time. Task x takes `task_ns` of step 1 of rank 1.
+    /// Two ranks with steps of these lengths; the collective takes no time. Task x interrupts rank 1 in step 1 for `task_ns`.
     fn job(lengths_ns: impl Iterator<Item = u64>, task_ns: u64) -> Vec<Rank> {
         let mut samples = [(); 2].map(|()| RankSample::default());
         let mut start_ns = 0;

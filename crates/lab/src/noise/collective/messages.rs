@@ -2,8 +2,8 @@
 //!
 //! Goal: the time without noise contains what the messages themselves need, and nothing else.
 //! Problem: the kernel's events do not tell whether a message caused an interrupt or a softirq.
-//! Rule: the activity of a collective belongs to its messages if messages can cause the context and most of the rank's
-//! collectives have it. It is at most as long as a collective of ranks that do nothing else. Tasks never belong to messages.
+//! Rule: activity belongs to the messages if messages can cause the context and most collectives of the rank contain it. Its
+//! length is at most the latency of the bare collective. Tasks never belong to messages.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ use super::steps::Parts;
 /// Softirqs that messages can cause. TIMER, SCHED, HRTIMER and RCU follow the tick.
 const MESSAGE_SOFTIRQS: [&str; 4] = ["NET_TX", "NET_RX", "IRQ_POLL", "TASKLET"];
 
-/// Whether messages between ranks can cause this context: an interrupt of a device or of another CPU, or a softirq of the
-/// network.
+/// Whether messages between ranks can cause this context. Interrupts of devices and of other CPUs and softirqs of the network
+/// can come with messages.
 fn can_come_with_messages(cause: &Cause) -> bool {
     match cause.kind.as_str() {
         "irq" | "irq_thread" | "napi" | "tasklet" => true,
@@ -49,7 +49,7 @@ impl MessageActivity {
         let MessageActivity { lengths, collective_count } = self;
         let median_ns = |mut lengths: Vec<u64>| {
             lengths.sort_unstable();
-            // Collectives without the cause have 0 ns of it.
+            // A collective without the cause counts as 0 ns.
             let absent = collective_count.saturating_sub(lengths.len());
             let middle = (collective_count.saturating_sub(1) / 2).checked_sub(absent)?;
             lengths.get(middle).copied()
@@ -97,8 +97,8 @@ mod tests {
     const WORK_NS: u64 = 1_000;
     const LATENCY_NS: u64 = 100;
 
-    /// Two ranks with ten steps. `activity_ns` gives the time of each of the `causes` in a collective, by rank and number of
-    /// the collective. Ranks leave a collective later by this time. Rank 0 computes as long as `work_ns` says.
+    /// Two ranks with ten steps. `activity_ns` is the time of each cause in a collective, by rank and collective. A rank
+    /// leaves the collective later by this time. `work_ns` is the length of a computation of rank 0.
     fn find_with(
         causes: [(&str, &str); 2],
         activity_ns: impl Fn(usize, usize) -> [u64; 2],

@@ -52,15 +52,15 @@ impl Step {
         self.computation_ns as i64 - self.detours_ns() as i64
     }
 
-    /// Time of each cause in the computation and in the collective before it, ns. `rank` is the rank of the step. Each kind and
-    /// name occurs once.
+    /// Time of each cause in the computation and in the collective before it, ns. `rank` is the rank of the step. Causes with
+    /// one kind and one name are one cause.
     #[must_use]
     pub fn parts<'a>(&self, rank: &'a Rank) -> Vec<(&'a Cause, u64)> {
         let mut parts: Vec<(&Cause, u64)> = Vec::new();
         for (cause, length_ns) in self.detours.iter().chain(&self.activity) {
             let cause = &rank.sample.causes[usize::from(*cause)];
-            let words = (&cause.kind, &cause.name);
-            match parts.iter_mut().find(|(other, _)| (&other.kind, &other.name) == words) {
+            let is_equal = |other: &Cause| other.kind == cause.kind && other.name == cause.name;
+            match parts.iter_mut().find(|(other, _)| is_equal(other)) {
                 Some((_, sum_ns)) => *sum_ns = sum_ns.saturating_add(*length_ns),
                 None => parts.push((cause, *length_ns)),
             }
