@@ -81,10 +81,17 @@ struct Forecasts {
     core_time_s: Result<f64, String>,
     /// Whether the cache lacks the machine of a task that was asked.
     lacks_machine: bool,
-    /// Whether `core_time_s` is an upper bound.
+    /// Whether the asked times are upper bounds: windows may end early.
     is_upper_bound: bool,
     /// Host memory of the largest machine, MiB. `None`: unknown for a machine of a task that was asked.
     machine_memory_mib: Option<u64>,
+}
+
+impl Forecasts {
+    /// Whether each task that has a forecast was asked, so that nothing is extrapolated.
+    fn asked_all(&self) -> bool {
+        self.asked_count == self.task_count
+    }
 }
 
 /// Lines that state what all tasks of a plan will take: core-hours, memory, disk. Executes no task and boots nothing.
@@ -234,11 +241,16 @@ fn text(plan: &Plan, forecasts: &Forecasts) -> String {
     let mut text = String::new();
     let _ = match &forecasts.core_time_s {
         Ok(core_time_s) => {
-            let qualifier = if forecasts.is_upper_bound { "at most" } else { "about" };
+            let (qualifier, condition) = match (forecasts.is_upper_bound, forecasts.asked_all()) {
+                (true, true) => ("at most", ""),
+                // A mean of some tasks bounds nothing: a task that was not asked may take longer.
+                (true, false) => ("about", ", if no window ends early"),
+                (false, _) => ("about", ""),
+            };
             let _ = write!(
                 text,
-                "core-hours: {qualifier} {}, by the times of earlier runs ({asked_count} of {task_count} tasks asked \
-                 by --dry-run)",
+                "core-hours: {qualifier} {}{condition}, by the times of earlier runs ({asked_count} of {task_count} \
+                 tasks asked by --dry-run)",
                 core_hours(*core_time_s)
             );
             if without_forecast > 0 {
@@ -265,7 +277,12 @@ fn text(plan: &Plan, forecasts: &Forecasts) -> String {
     };
     let _ = match forecasts.machine_memory_mib {
         Some(mib) => {
-            writeln!(text, "memory: {mib} MiB for each simulated machine, QEMU's own included")
+            let which = if forecasts.asked_all() {
+                "each simulated machine"
+            } else {
+                "the largest machine of the asked tasks"
+            };
+            writeln!(text, "memory: {mib} MiB for {which}, QEMU's own included")
         }
         None if forecasts.core_time_s.is_err() => {
             writeln!(text, "memory: unknown, for the same reason")
@@ -341,6 +358,34 @@ mod tests {
         assert!(estimate.contains("memory: unknown, for the same reason\n"), "{estimate}");
         let missing = Forecasts { lacks_machine: true, ..refused };
         assert!(text(&plan, &missing).contains("; irqlab sweep prepare makes machines, and"));
+    }
+
+    /// Nothing is known of a task that was not asked.
+    #[test]
+    fn an_extrapolated_mean_is_no_upper_bound() {
+        let lengths: Vec<String> = (1..=100).map(|length| format!("'{length}ms'")).collect();
+        let lengths = lengths.join(", ");
+        let plan =
+            plan(&format!("command = ['handlers', '--on=sim']\n[axes]\n'-d' = [{lengths}]\n"));
+        let mut forecasts = Forecasts {
+            task_count: 100,
+            asked_count: 8,
+            core_time_s: Ok(100.0),
+            lacks_machine: false,
+            is_upper_bound: true,
+            machine_memory_mib: Some(1_024),
+        };
+        let estimate = text(&plan, &forecasts);
+        let expected = "core-hours: about 0.028, if no window ends early, by the times of earlier runs (8 of 100 tasks \
+                        asked by --dry-run)";
+        assert!(estimate.starts_with(expected), "{estimate}");
+        assert!(
+            estimate.contains("memory: 1024 MiB for the largest machine of the asked"),
+            "{estimate}"
+        );
+        (forecasts.task_count, forecasts.asked_count) = (8, 8);
+        let estimate = text(&plan, &forecasts);
+        assert!(estimate.starts_with("core-hours: at most 0.028, by the times"), "{estimate}");
     }
 
     #[test]
