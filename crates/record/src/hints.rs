@@ -109,6 +109,18 @@ impl Column {
         self
     }
 
+    /// The column as it stands in a table without its half widths: the title `mean ± ci95` becomes `mean`.
+    #[must_use]
+    pub fn without_half_width(mut self) -> Column {
+        if let Some((title, _)) = self.display.title.split_once(" ±") {
+            self.display.title = title.to_owned();
+        }
+        if matches!(self.display.combine, Some(Combine::PlusMinus(_))) {
+            self.display.combine = None;
+        }
+        self
+    }
+
     /// Writes `sign` before the number where the column `flag` is true.
     #[must_use]
     pub fn bound(mut self, flag: &str, sign: &str) -> Column {
@@ -251,6 +263,15 @@ fn check_interval(column: &Column, columns: &[Column]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_column_without_its_half_width_has_a_title_without_it() {
+        let mean = Column::new("mean_ns", Kind::Real, "").plus_minus("ci95_ns");
+        let alone = mean.title("mean ± ci95").without_half_width();
+        assert_eq!((alone.display.title.as_str(), alone.display.combine), ("mean", None));
+        let high = Column::new("low_ns", Kind::Real, "").up_to("high_ns").title("range");
+        assert_eq!(high.clone().without_half_width(), high);
+    }
 
     #[test]
     fn hints_are_bounded_and_about_columns_that_exist() {

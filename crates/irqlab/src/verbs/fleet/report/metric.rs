@@ -257,15 +257,12 @@ impl Metric {
         let known = run.table(&self.table).and_then(|table| {
             table.columns.iter().find(|column| column.name == self.column).cloned()
         });
-        let mut figure = known.unwrap_or_else(|| column(&self.column, ""));
+        // The figure stands without the interval that the title of the runs' column names.
+        let mut figure = known.unwrap_or_else(|| column(&self.column, "")).without_half_width();
         figure.doc = format!(
             "{self}, of the rows that have a number above their detection limit. {}",
             figure.doc
         );
-        // The figure stands without the interval that the title of the runs' column names.
-        if let Some((title, _)) = figure.display.title.split_once(" ±") {
-            figure.display.title = title.to_owned();
-        }
         if figure.role == Role::Key {
             figure.role = Role::Figure;
         }

@@ -18,8 +18,9 @@ pub fn page(
     answers: &[String],
     (print_command, command): (&str, &str),
 ) -> anyhow::Result<String> {
+    let column = facts.column.clone().without_half_width();
     let figures = SweepFigures {
-        column: &facts.column,
+        column: &column,
         name: facts.figure_name(),
         axes: axes(plan, combinations),
         points: combinations.iter().map(point).collect(),

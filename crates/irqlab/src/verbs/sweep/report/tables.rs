@@ -92,6 +92,15 @@ pub fn heading(axis: &str) -> String {
     axis.trim_start_matches('-').to_owned()
 }
 
+/// The column of the reported figures. `figure`: that of the runs. The interval has columns of its own.
+fn figure_column(figure: &Column) -> Column {
+    let mut value = Column::new(&figure.name, Kind::Real, &figure.doc).priority(100);
+    (value.role, value.display.format, value.display.digits) =
+        (figure.role, figure.display.format, figure.display.digits);
+    value.display.title = figure.clone().without_half_width().display.title;
+    value
+}
+
 fn columns(plan: &Plan, facts: &Facts, combinations: &[Combination<'_>]) -> Vec<Column> {
     let figure = &facts.column;
     let has_interval = combinations
@@ -110,10 +119,7 @@ fn columns(plan: &Plan, facts: &Facts, combinations: &[Combination<'_>]) -> Vec<
             column.shown_as(&heading(&axis.name), 95).uncut()
         })
         .collect();
-    let mut value = Column::new(&figure.name, Kind::Real, &figure.doc).priority(100);
-    (value.role, value.display.format, value.display.digits) =
-        (figure.role, figure.display.format, figure.display.digits);
-    value.display.title.clone_from(&figure.display.title);
+    let mut value = figure_column(figure);
     if let Some(bound) = combinations.iter().find_map(|combination| combination.reading()?.bound())
     {
         value = value.bound(IS_BOUND, bound.sign());
@@ -364,4 +370,18 @@ fn absences(sweep: &SweepDirectory, combinations: &[Combination<'_>]) -> Vec<Abs
         absences.push(Absence::new(COMBINATIONS, what, reason));
     }
     absences
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_heading_of_the_figures_names_no_half_width() {
+        let title = |column: Column| figure_column(&column).display.title;
+        let mean = Column::new("self_mean_ns", Kind::Real, "").plus_minus("self_mean_ci95_ns");
+        assert_eq!(title(mean.title("mean ± ci95")), "mean");
+        assert_eq!(title(Column::new("period_ns", Kind::Real, "").title("period ±")), "period");
+        assert_eq!(title(Column::new("self_max_ns", Kind::Real, "").title("max")), "max");
+    }
 }
