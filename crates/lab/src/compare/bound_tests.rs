@@ -234,3 +234,105 @@ fn changes_of_a_sweep_are_judged_as_those_of_two_runs() {
         assert_eq!(change.is_judged(), verdict == Verdict::Worse);
     }
 }
+
+/// A run of the live bench with a context: its mean and CPU share, each with a half width, and a mean without one. All are
+/// below the detection limit if the context is. `None`: a half width that is not known.
+fn run_with_limit(mean_ns: f64, half_width: Option<f64>, is_below: bool) -> Run {
+    let columns = vec![
+        Column::new("kind", Kind::Text, "").key(),
+        Column::new("number", Kind::Text, "").key(),
+        Column::new("name", Kind::Text, "").key(),
+        Column::new("self_mean_ns", Kind::Real, "")
+            .cost()
+            .plus_minus("self_mean_ci95_ns")
+            .interval(
+                IntervalColumns::half_width("self_mean_ci95_ns").degrees_of_freedom("freedom"),
+            )
+            .below_limit("is_below"),
+        Column::new("self_mean_ci95_ns", Kind::Real, "").detail(),
+        Column::new("self_cpu_ratio", Kind::Real, "")
+            .cpu_share()
+            .interval(IntervalColumns::half_width("self_cpu_ci95_ratio"))
+            .below_limit("is_below"),
+        Column::new("self_cpu_ci95_ratio", Kind::Real, "").detail(),
+        Column::new("inclusive_mean_ns", Kind::Real, "").cost().below_limit("is_below"),
+        Column::new("is_below", Kind::Bool, "").detail(),
+        Column::new("freedom", Kind::Uint, "").detail(),
+    ];
+    let mut table = Table::new("handlers", "", columns);
+    let half_width = Value::from(half_width);
+    let share = if is_below { 0.0 } else { mean_ns * 1e-5 };
+    let names = ["vector".into(), "".into(), "reschedule".into()];
+    let mean = [mean_ns.into(), half_width];
+    let others = [share.into(), 0.02.into(), mean_ns.into(), is_below.into(), 7_u64.into()];
+    table.push(names.into_iter().chain(mean).chain(others).collect());
+    run_of_table("live", table)
+}
+
+const MEAN: &str = "self_mean_ns";
+
+#[test]
+fn numbers_below_the_detection_limit_are_upper_bounds_or_tell_nothing() {
+    let below = |mean: f64| run_with_limit(mean, Some(2_300.0), true);
+    let (base, new) = (below(-924.0), below(-253.0));
+    let found = compare_all(&base, &new);
+    for column in [MEAN, "self_cpu_ratio", "inclusive_mean_ns"] {
+        let difference = of_column(&found, column);
+        let judged = (difference.verdict, difference.method, difference.measured_change());
+        assert_eq!(judged, (Verdict::Undecided, Method::Bound, None), "{column}");
+    }
+    let shown = |column: &str| of_column(&found, column).pair.base.unwrap().shown_value();
+    let shown = [MEAN, "self_cpu_ratio", "inclusive_mean_ns"].map(shown);
+    // The mean without a half width has no known end.
+    assert_eq!(shown, [Some(1_376.0), Some(0.02), None]);
+    let rule = "handlers[name=reschedule].self_mean_ns>+5%";
+    let error = compare(&below(-924.0), &below(-253.0), &plan(&[rule])).unwrap_err();
+    assert!(matches!(error, CompareError::Bounds(..)), "{error}");
+    // The end of the interval is negative, which a time is not, or not known.
+    for half_width in [Some(500.0), None] {
+        let base = run_with_limit(-982.0, half_width, true);
+        let new = run_with_limit(9_000.0, Some(10.0), false);
+        let found = compare_all(&base, &new);
+        let difference = of_column(&found, MEAN);
+        assert_eq!(difference.pair.base.unwrap().bound, Some(Bound::BelowLimit));
+        assert_eq!((difference.verdict, difference.interval), (Verdict::Undecided, None));
+    }
+}
+
+fn compare_all<'a>(base: &'a Run, new: &'a Run) -> Comparison<'a> {
+    compare(base, new, &Plan { all_rows: true, ..plan(&[]) }).unwrap()
+}
+
+#[test]
+fn a_number_above_the_bound_of_one_below_the_detection_limit_has_grown() {
+    let (below, measured) =
+        (run_with_limit(-924.0, Some(2_300.0), true), run_with_limit(90_000.0, Some(10.0), false));
+    let found = compare_all(&below, &measured);
+    assert_eq!(of_column(&found, MEAN).verdict, Verdict::Worse);
+    let (low, high) = of_column(&found, MEAN).interval.unwrap();
+    // The end of 95 % is 1,376 ns. The interval of the change allows for all figures of the comparison, so its end is lower.
+    assert!((85_000.0..90_000.0 - 1_376.0).contains(&low) && high == f64::INFINITY, "{low}");
+    let found = compare_all(&measured, &below);
+    assert_eq!(of_column(&found, MEAN).verdict, Verdict::Better);
+    let (other_low, other_high) = of_column(&found, MEAN).interval.unwrap();
+    assert_eq!((other_low, other_high), (f64::NEG_INFINITY, -low));
+    // No sentence states an amount: nobody knows how much the context's time fell.
+    let (tables, _) = tables(&found, &[], Listed::All);
+    assert!(tables.iter().all(|table| table.name != "totals"));
+}
+
+#[test]
+fn a_sweep_has_no_reading_of_a_number_below_the_limit_without_a_bound() {
+    let run = run_with_limit(-924.0, Some(2_300.0), true);
+    let table = &run.tables[0];
+    let reading = |name: &str| {
+        let column = &table.columns[table.column(name).unwrap()];
+        let row = &table.rows()[0];
+        (Reading::new(&run, table, row, column), is_below_limit(table, row, column))
+    };
+    let (mean, is_unknown) = reading(MEAN);
+    let mean = mean.unwrap();
+    assert_eq!((mean.value(), mean.bound(), is_unknown), (1_376.0, Some(Bound::Upper), false));
+    assert_eq!(mean.interval(), Some((f64::NEG_INFINITY, 1_376.0)));
+    assert_eq!(reading("inclusive_mean_ns"), (None, true));
+}

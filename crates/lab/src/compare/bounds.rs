@@ -1,4 +1,4 @@
-//! Figures that are only bounds, marked by [`Column::bound`].
+//! Figures that are only bounds, marked by [`Column::bound`] or [`Column::below_limit`].
 //!
 //! Goal: a difference is real only if the compared quantities differ.
 //! Problem: an upper bound of 446 lines and an upper bound of 474 lines do not even tell which quantity is larger.
@@ -18,17 +18,26 @@ pub enum Bound {
     Lower,
     /// The quantity can be on both sides of the figure: the mean of upper and lower bounds, or an unknown sign.
     Unknown,
+    /// The quantity is below the detection limit, without a known upper end. The figure says nothing.
+    BelowLimit,
 }
 
 impl Bound {
-    /// The bound that `column` has in `row`. `None` for a measurement.
+    /// The bound that `column` has in `row`. [`Bound::BelowLimit`] for a number below the detection limit: if the upper end
+    /// of its interval is known, it is an upper bound. `None` for a measurement.
     pub(super) fn of_cell(table: &Table, row: &[Value], column: &Column) -> Option<Bound> {
         let marked = |source: &Column| {
             let Some(Combine::Bound { flag, sign }) = &source.display.combine else { return None };
             let is_bound = source.marks(column) && table.get(row, flag) == Some(&Value::Bool(true));
             is_bound.then(|| Bound::of_sign(sign))
         };
-        table.columns.iter().find_map(marked)
+        let is_below_limit = || {
+            let is_set = |flag: &String| table.get(row, flag) == Some(&Value::Bool(true));
+            let mut sources = table.columns.iter().filter(|source| source.marks(column));
+            sources.any(|source| source.display.below_limit.as_ref().is_some_and(is_set))
+        };
+        let bound = table.columns.iter().find_map(marked);
+        bound.or_else(|| is_below_limit().then_some(Bound::BelowLimit))
     }
 
     fn of_sign(sign: &str) -> Bound {
@@ -46,6 +55,7 @@ impl Bound {
             Bound::Upper => "≤",
             Bound::Lower => "≥",
             Bound::Unknown => "≤ or ≥",
+            Bound::BelowLimit => "below the limit",
         }
     }
 
@@ -54,6 +64,7 @@ impl Bound {
             Bound::Upper => "an upper bound",
             Bound::Lower => "a lower bound",
             Bound::Unknown => "only a bound",
+            Bound::BelowLimit => "below the detection limit",
         }
     }
 
@@ -62,13 +73,16 @@ impl Bound {
             Bound::Upper => "upper bounds",
             Bound::Lower => "lower bounds",
             Bound::Unknown => "only bounds",
+            Bound::BelowLimit => "below the detection limit",
         }
     }
 
     /// The bound that the mean of figures is. A measurement limits its quantity on both sides.
     pub(super) fn of_mean(bounds: impl Iterator<Item = Option<Bound>>) -> Option<Bound> {
-        let either = |first: Bound, second: Bound| {
-            if first == second { first } else { Bound::Unknown }
+        let either = |first: Bound, second: Bound| match (first, second) {
+            (Bound::BelowLimit, _) | (_, Bound::BelowLimit) => Bound::BelowLimit,
+            _ if first == second => first,
+            _ => Bound::Unknown,
         };
         bounds.flatten().reduce(either)
     }
@@ -79,7 +93,7 @@ impl Bound {
         match self {
             Bound::Upper => high.map(|high| (f64::NEG_INFINITY, high)),
             Bound::Lower => low.map(|low| (low, f64::INFINITY)),
-            Bound::Unknown => None,
+            Bound::Unknown | Bound::BelowLimit => None,
         }
     }
 }
@@ -96,10 +110,11 @@ pub(super) struct OpenSides {
 impl OpenSides {
     /// The open sides of the difference `new` less `base`.
     pub(super) fn of_difference(base: &Figure, new: &Figure) -> OpenSides {
+        use Bound::{BelowLimit, Lower, Unknown, Upper};
         let may_be_smaller =
-            |figure: &Figure| matches!(figure.bound, Some(Bound::Upper | Bound::Unknown));
+            |figure: &Figure| matches!(figure.bound, Some(Upper | Unknown | BelowLimit));
         let may_be_larger =
-            |figure: &Figure| matches!(figure.bound, Some(Bound::Lower | Bound::Unknown));
+            |figure: &Figure| matches!(figure.bound, Some(Lower | Unknown | BelowLimit));
         OpenSides {
             below: may_be_smaller(new) || may_be_larger(base),
             above: may_be_larger(new) || may_be_smaller(base),

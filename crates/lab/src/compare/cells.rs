@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use attribution::ContextKind;
 use record::interval::{Bounds, Ends, Freedom};
-use record::{Column, IntervalColumns, Role, Run, Table, Value};
+use record::{Column, Combine, IntervalColumns, Role, Run, Table, Value};
 use stats::IntervalMethod;
 use stats::interval::{BATCHES_MIN, Uncertainty, half_width_of_difference, t_quantile};
 
@@ -26,8 +26,11 @@ const FREEDOM_UNKNOWN: f64 = (BATCHES_MIN - 1) as f64;
 /// A figure with its intervals, where it has them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figure {
-    /// The figure, in the unit of its column.
+    /// The figure, in the unit of its column. Below the detection limit: the upper end of its 95 % interval, if known.
     pub value: f64,
+    /// Distance from the measured number up to `value`: half the width of the 95 % interval below the detection limit,
+    /// and 0 above it.
+    pub(super) above_measured: f64,
     /// Lower and upper end of its 95 % interval. For a bound: of the quantity, so an end is infinite.
     pub interval: Option<(f64, f64)>,
     /// Degrees of freedom of that interval.
@@ -56,6 +59,24 @@ impl Figure {
         Figure { value: self.value + shift, interval, wide, bucket, ..self }
     }
 
+    /// This number below the detection limit, as a bound. `half_width`: half the width of its 95 % interval. The upper end of
+    /// the interval is the bound. A time or a share of time is not negative: an end that is negative bounds nothing.
+    fn below_limit(self, half_width: Option<f64>) -> Figure {
+        let above = half_width.filter(|half_width| self.value + half_width > 0.0);
+        let Some(above_measured) = above else {
+            return Figure { interval: None, bound: Some(Bound::BelowLimit), ..self };
+        };
+        let value = self.value + above_measured;
+        let interval = Some((f64::NEG_INFINITY, value));
+        Figure { value, above_measured, interval, bound: Some(Bound::Upper), ..self }
+    }
+
+    /// The figure for readers. `None` if it is below the detection limit and has no known upper end.
+    #[must_use]
+    pub fn shown_value(&self) -> Option<f64> {
+        (self.bound != Some(Bound::BelowLimit)).then_some(self.value)
+    }
+
     /// The lower and the upper end of the values that the figure stands for: its bucket, or the figure itself.
     pub(super) fn bucket_ends(&self) -> (f64, f64) {
         self.bucket.unwrap_or((self.value, self.value))
@@ -76,9 +97,10 @@ impl Figure {
         (self.distance_down(interval) - self.distance_down(self.bucket_ends())).max(0.0)
     }
 
-    /// The part of [`Figure::distance_up`] that chance causes.
+    /// The part of [`Figure::distance_up`] that chance causes. Below the detection limit, the measured number is the start.
     fn chance_up(&self, interval: (f64, f64)) -> f64 {
-        (self.distance_up(interval) - self.distance_up(self.bucket_ends())).max(0.0)
+        let above_value = self.distance_up(interval) - self.distance_up(self.bucket_ends());
+        above_value.max(0.0) + self.above_measured
     }
 
     /// The figure's uncertainty if its interval has this half width; both in multiples of `unit`.
@@ -121,7 +143,9 @@ fn interval_distances(
         return Some(Distances::Linear { down, up });
     }
     let (base_interval, new_interval) = (base.interval?, new.interval?);
-    let is_ratio = [base, new].into_iter().all(|figure| figure.bucket_ends().0 > 0.0);
+    let is_ratio = [base, new]
+        .into_iter()
+        .all(|figure| figure.bucket_ends().0 > 0.0 && figure.above_measured == 0.0);
     let [base_unit, new_unit] = if is_ratio { [base.value, new.value] } else { [1.0, 1.0] };
     let half_width = |base_half: f64, new_half: f64, is_open: bool| {
         // The half width of an open side would be infinite: the caller opens this side of the interval.
@@ -134,7 +158,12 @@ fn interval_distances(
         half_width(base.chance_up(base_interval), new.chance_down(new_interval), open.below)?;
     let up = half_width(base.chance_down(base_interval), new.chance_up(new_interval), open.above)?;
     if !is_ratio {
-        return Some(Distances::Linear { down: down + bucket_down, up: up + bucket_up });
+        // The half widths are around the measured numbers. Below the detection limit, the figure is the upper end of its
+        // interval instead, and one side of the difference is closer by the distance between both.
+        let (above_base, above_new) = (base.above_measured, new.above_measured);
+        let down = if open.below { down } else { (down - above_base).max(0.0) } + bucket_down;
+        let up = if open.above { up } else { (up - above_new).max(0.0) } + bucket_up;
+        return Some(Distances::Linear { down, up });
     }
     let (bucket_down, bucket_up) =
         if with_buckets { bucket_log_distances(base, new) } else { (0.0, 0.0) };
@@ -305,6 +334,7 @@ pub(super) fn figure(table: &Table, row: &[Value], column: &Column) -> Option<Fi
     let value = cell(&column.name)?;
     let mut figure = Figure {
         value,
+        above_measured: 0.0,
         interval: None,
         degrees_of_freedom: FREEDOM_UNKNOWN,
         drift: 0.0,
@@ -313,6 +343,13 @@ pub(super) fn figure(table: &Table, row: &[Value], column: &Column) -> Option<Fi
         bound: Bound::of_cell(table, row, column),
     };
     let Some(IntervalColumns { ends, freedom, drift, wide, .. }) = &column.interval else {
+        if figure.bound == Some(Bound::BelowLimit) {
+            let half_width = match &column.display.combine {
+                Some(Combine::PlusMinus(half_width)) => cell(half_width),
+                _ => None,
+            };
+            figure = figure.below_limit(half_width);
+        }
         return Some(figure);
     };
     figure.wide = wide.as_ref().and_then(bounds);
@@ -325,10 +362,11 @@ pub(super) fn figure(table: &Table, row: &[Value], column: &Column) -> Option<Fi
             }
             Ends::Bounds(Bounds { low, high }) => (cell(low), cell(high)),
         };
-        figure.interval = match figure.bound {
-            None => low.zip(high),
-            Some(bound) => bound.interval(low, high),
-        };
+        match figure.bound {
+            None => figure.interval = low.zip(high),
+            Some(Bound::BelowLimit) => figure = figure.below_limit(high.map(|high| high - value)),
+            Some(bound) => figure.interval = bound.interval(low, high),
+        }
     }
     let degrees_of_freedom = freedom.as_ref().and_then(|freedom| match freedom {
         Freedom::Degrees(column) => cell(column),

@@ -10,7 +10,7 @@
 //! one another; a rank test of the spans would not.
 //!
 //! **Bounds** are no measurements: a figure that is only an upper or a lower bound limits the difference on one side
-//! (`bounds.rs`).
+//! (`bounds.rs`). A figure below the detection limit is an upper bound.
 //!
 //! **By runs**: several runs on each side show how much runs differ (`series.rs`).
 //!
@@ -56,7 +56,7 @@ pub use judge::{CPU_SHARE_MIN_RATIO, verdict_if_changed};
 use judge::{Clocks, Exactness};
 use outcome::uncovered_tables;
 pub use outcome::{Outcome, Ruling};
-pub use readings::{Change, Reading, changes, windows_warning};
+pub use readings::{Change, Reading, changes, is_below_limit, windows_warning};
 pub use rules::{Limit, Rule, RuleError};
 pub use run_totals::RunTotal;
 pub use self_test::{SelfTest, self_test};

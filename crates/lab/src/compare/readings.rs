@@ -60,10 +60,10 @@ pub struct Change {
 
 impl Reading {
     /// Reads the figure of `row` in `column`. Both belong to `table`, which belongs to `run`. `None`
-    /// if the cell has no number.
+    /// if the cell has no number, or one below the detection limit without an upper bound.
     #[must_use]
     pub fn new(run: &Run, table: &Table, row: &[Value], column: &Column) -> Option<Reading> {
-        let figure = figure(table, row, column)?;
+        let figure = figure(table, row, column).filter(|figure| figure.shown_value().is_some())?;
         let ignores_condition = sole_condition(run).is_some();
         let facts = ContextFacts::of_run(run, ignores_condition);
         let context = context_name(table, row, ignores_condition);
@@ -105,6 +105,7 @@ impl Reading {
         !self.is_repeatable && (has_wide_spread || is_small)
     }
 
+    /// The figure, in the unit of its column. Below the detection limit: its upper bound.
     #[must_use]
     pub fn value(&self) -> f64 {
         self.figure.value
@@ -135,6 +136,12 @@ impl Reading {
     pub fn is_exact(&self) -> bool {
         self.is_repeatable && !self.is_estimate
     }
+}
+
+/// Whether the number of `row` in `column` is below the detection limit, and has no known upper bound.
+#[must_use]
+pub fn is_below_limit(table: &Table, row: &[Value], column: &Column) -> bool {
+    figure(table, row, column).is_some_and(|figure| figure.shown_value().is_none())
 }
 
 /// Judges the change in each pair of a baseline's reading and another reading. `column`: the column of

@@ -125,6 +125,7 @@ fn mean_figure(figures: &[Figure], is_logarithmic: bool) -> Figure {
     };
     Figure {
         value,
+        above_measured: 0.0,
         interval,
         degrees_of_freedom: count - 1.0,
         drift: 0.0,

@@ -148,12 +148,13 @@ fn difference_columns<'a>() -> Columns<'a, Difference<'a>> {
             .text(|difference: &Difference<'_>| difference.pair.column.name.clone()),
         column(
             "base",
-            "The first run's figure, in the unit of the column. With several runs on each side: the mean over the first \
+            "The first run's figure, in the unit of the column. Below the detection limit: the upper end of its 95 % \
+             interval, or absent if that is not known. With several runs on each side: the mean over the first \
              side's runs, the geometric mean if all figures of both sides are positive.",
         )
             .digits(5)
             .priority(94)
-            .real(|difference: &Difference<'_>| difference.pair.base.map(|base| base.value)),
+            .real(|difference: &Difference<'_>| difference.pair.base?.shown_value()),
         column("base_low", "Lower end of its 95 % interval.").detail().real(
             |difference: &Difference<'_>| {
                 difference.pair.base.and_then(|base| base.interval).and_then(|(low, _)| known(low))
@@ -171,7 +172,7 @@ fn difference_columns<'a>() -> Columns<'a, Difference<'a>> {
         )
             .digits(5)
             .priority(93)
-            .real(|difference: &Difference<'_>| difference.pair.new.map(|new| new.value)),
+            .real(|difference: &Difference<'_>| difference.pair.new?.shown_value()),
         column("new_low", "Lower end of its 95 % interval.").detail().real(
             |difference: &Difference<'_>| {
                 difference.pair.new.and_then(|new| new.interval).and_then(|(low, _)| known(low))
@@ -217,7 +218,7 @@ fn difference_columns<'a>() -> Columns<'a, Difference<'a>> {
         column(
             "note",
             "few spans: one of the runs has fewer than 30 spans of the row. in 3 of 4 pairs: the other pairs of runs lack \
-             the figure. base is an upper bound, both are lower bounds: the figure is no measurement.",
+             the figure. base is an upper bound, both are lower bounds, new is below the detection limit: the figure is no measurement.",
         )
         .priority(96)
         .text(note),

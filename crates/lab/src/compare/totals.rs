@@ -107,9 +107,11 @@ fn totals(comparison: &Comparison<'_>) -> Vec<Total> {
             (MEAN, Some(_)) if !difference.has_few_spans() => {
                 let conditions = by_context.entry(context).or_default();
                 conditions.compared += 1;
-                conditions.known.extend(difference.verdict.is_difference().then_some(difference));
+                // How much a context's mean changed is not known from a bound.
+                let is_known = difference.verdict.is_difference() && !difference.has_bound();
+                conditions.known.extend(is_known.then_some(difference));
             }
-            (CPU_RATIO, Some(change)) => {
+            (CPU_RATIO, Some(change)) if !difference.has_bound() => {
                 effects.insert((context, key(difference, CONDITION)), change);
             }
             _ => {}

@@ -6,7 +6,9 @@ use record::Run;
 use super::figures::figure;
 use super::{SCRIPT, head, tables, theme};
 use crate::escape::plain;
-use crate::picture::{Drawn, NARROW, Picture, SweepFigures, Undrawn, WIDTH, heat_map, over_axis};
+use crate::picture::{
+    Drawn, NARROW, Picture, SweepFigures, SweepPoint, Undrawn, WIDTH, heat_map, over_axis,
+};
 use crate::words;
 
 /// Maximum number of axes with a picture.
@@ -51,27 +53,40 @@ pub fn sweep_page(page: SweepPage<'_>) -> Result<String, Undrawn> {
         Ok(false)
     };
     add_picture(format!("{PREFIX}-map"), &|width| heat_map(&drawn, width))?;
-    let mut axes_with_negative_figures = Vec::new();
+    let mut undrawn_axes = Vec::new();
     for axis in drawn.varying.iter().take(AXES_MAX) {
         if !add_picture(format!("{PREFIX}-axis-{axis}"), &|width| over_axis(&drawn, *axis, width))?
         {
-            axes_with_negative_figures.push(plain(&page.figures.axes[*axis].name));
+            undrawn_axes.push(plain(&page.figures.axes[*axis].name));
         }
     }
-    let axes_with_negative_figures = axes_with_negative_figures.join(", ");
     let undrawn_axis_count = drawn.varying.len().saturating_sub(AXES_MAX);
-    Ok(document(page, &pictures, undrawn_axis_count, &axes_with_negative_figures))
+    Ok(document(page, &pictures, undrawn_axis_count, &undrawn_note(page.figures, &undrawn_axes)))
 }
 
-/// The HTML document. `undrawn`: number of axes beyond [`AXES_MAX`]. `negative`: names of the axes without a
-/// picture, because a figure is negative.
+/// Says why the axes with these names have no picture. Empty without such axes.
+fn undrawn_note(figures: &SweepFigures<'_>, axes: &[String]) -> String {
+    if axes.is_empty() {
+        return String::new();
+    }
+    let is_negative = |point: &SweepPoint| point.figure.is_some_and(|figure| figure < 0.0);
+    let reason = if figures.points.iter().any(is_negative) {
+        "a figure is negative"
+    } else {
+        "no figure there is a measurement (bounds are no points)"
+    };
+    format!("Not drawn, because {reason}: pictures over {}.", axes.join(", "))
+}
+
+/// The HTML document. `undrawn`: number of axes beyond [`AXES_MAX`]. `undrawn_note`: why other axes have no picture;
+/// can be empty.
 fn document(
     page: SweepPage<'_>,
     pictures: &[BothWidths],
     undrawn: usize,
-    negative: &str,
+    undrawn_note: &str,
 ) -> String {
-    let has_pictures = !pictures.is_empty() || !negative.is_empty();
+    let has_pictures = !pictures.is_empty() || !undrawn_note.is_empty();
     let SweepPage { figures, report, answers, print_command, command } = page;
     let title = format!("{}: {}", plain(&report.experiment), plain(&figures.name));
     let markup = html! {
@@ -93,8 +108,8 @@ fn document(
                             @for BothWidths { id, wide, narrow } in pictures {
                                 div.kind { (figure(&[(wide, "wide"), (narrow, "narrow")], id, None, html! {})) }
                             }
-                            @if !negative.is_empty() {
-                                p.note { "Not drawn, because a figure is negative: pictures over " (negative) "." }
+                            @if !undrawn_note.is_empty() {
+                                p.note { (undrawn_note) }
                             }
                             @if undrawn > 0 {
                                 p.note { "Not drawn: " (undrawn) " more axes with a smaller effect." }
@@ -182,5 +197,45 @@ pub(super) fn absences(report: &Run) -> Markup {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use record::{Column, Kind};
+
+    use super::*;
+
+    #[test]
+    fn axes_without_a_picture_have_the_reason() {
+        let column = Column::new("self_mean_ns", Kind::Real, "");
+        let note = |figures: [Option<f64>; 2], axes: &[String]| {
+            let point = |figure: Option<f64>| SweepPoint {
+                values: vec![0],
+                figure,
+                interval: None,
+                change: None,
+                remark: String::new(),
+            };
+            let figures = SweepFigures {
+                column: &column,
+                name: String::new(),
+                axes: Vec::new(),
+                points: figures.into_iter().map(point).collect(),
+                compared_with: String::new(),
+            };
+            undrawn_note(&figures, axes)
+        };
+        let axes = ["-d".to_owned(), "--on".to_owned()];
+        let bounds = note([None, None], &axes);
+        let negative = note([Some(-1.0), None], &axes);
+        assert_eq!(
+            [bounds.as_str(), negative.as_str()],
+            [
+                "Not drawn, because no figure there is a measurement (bounds are no points): pictures over -d, --on.",
+                "Not drawn, because a figure is negative: pictures over -d, --on."
+            ]
+        );
+        assert_eq!(note([None, None], &[]), "");
     }
 }

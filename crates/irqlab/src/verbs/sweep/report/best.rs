@@ -156,23 +156,35 @@ pub fn best_sentences(goal: &Goal, column: &Column, all: &[Candidate<'_>]) -> Ve
     let winners = candidates(&figures, goal.extreme);
     let Some((&first, rivals)) = winners.split_first() else { return Vec::new() };
     let winner = fitting[first];
-    let mut sentences = vec![format!(
-        "best ({looked_for}): {}, with {} {}. {counts}.",
-        winner.name,
-        goal.column,
-        winner.goal.map_or(String::new(), |reading| reading_text(column, reading))
-    )];
+    let named_figure = |candidate: &Candidate<'_>| {
+        let text = candidate.goal.map_or(String::new(), |reading| reading_text(column, reading));
+        (candidate.name.clone(), text)
+    };
+    let is_bound = winner.goal.is_some_and(|reading| reading.bound().is_some());
+    if is_bound && !rivals.is_empty() {
+        let possible = winners.iter().map(|index| {
+            let (name, text) = named_figure(fitting[*index]);
+            format!("{name}, with {text}")
+        });
+        let named: Vec<String> = possible.take(NAMED_MAX).collect();
+        return vec![format!(
+            "best ({looked_for}): not known, because bounds do not tell. {counts}. It may be one of these: {}{}.",
+            named.join("; "),
+            more_text(winners.len())
+        )];
+    }
+    let (name, text) = named_figure(winner);
+    let mut sentences =
+        vec![format!("best ({looked_for}): {name}, with {} {text}. {counts}.", goal.column)];
     if !rivals.is_empty() {
         let named: Vec<&str> =
             rivals.iter().take(NAMED_MAX).map(|rival| fitting[*rival].name.as_str()).collect();
-        let more = rivals.len().saturating_sub(NAMED_MAX);
-        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         let reason = if figures[first].has_interval() {
             "Their intervals overlap its interval or are not known, so these may be as good"
         } else {
             "The figure has no interval that holds from run to run, so nothing tells these from the best"
         };
-        sentences.push(format!("{reason}: {}{more}.", named.join("; ")));
+        sentences.push(format!("{reason}: {}{}.", named.join("; "), more_text(rivals.len())));
     }
     let doubtful = goal.limits.iter().zip(winner.limits.iter().flatten());
     let doubtful: Vec<&str> = doubtful
@@ -227,14 +239,19 @@ fn excluded_in_doubt(
         Extreme::Smallest => value.total_cmp(other),
         Extreme::Largest => other.total_cmp(value),
     });
-    let more = excluded.len().saturating_sub(NAMED_MAX);
-    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    let more = more_text(excluded.len());
     let named: Vec<String> = excluded.into_iter().take(NAMED_MAX).map(|(_, text)| text).collect();
     let comparison = if best_value.is_some() { "better, and " } else { "" };
     Some(format!(
         "In doubt, because these are {comparison}left out by a limit within their intervals: {}{more}.",
         named.join("; ")
     ))
+}
+
+/// The number of combinations after the first [`NAMED_MAX`], as the end of a list. Empty if there are none.
+fn more_text(count: usize) -> String {
+    let more = count.saturating_sub(NAMED_MAX);
+    if more > 0 { format!("; and {more} more") } else { String::new() }
 }
 
 fn figure(reading: &Reading) -> Figure {
@@ -306,6 +323,13 @@ mod tests {
 
     /// The reading of `mean` with this half width, in a column of times.
     fn reading(mean: f64, half_width: f64) -> Reading {
+        let run = run_of(mean, half_width);
+        let table = &run.tables[0];
+        Reading::new(&run, table, &table.rows()[0], &table.columns[1]).unwrap()
+    }
+
+    /// A run with `mean` and this half width. Its column `is_below` is true.
+    fn run_of(mean: f64, half_width: f64) -> Run {
         let columns = vec![
             Column::new("name", Kind::Text, "").key(),
             Column::new("late_mean_ns", Kind::Real, "")
@@ -313,10 +337,11 @@ mod tests {
                 .interval(IntervalColumns::half_width("ci95_ns").degrees_of_freedom("freedom")),
             Column::new("ci95_ns", Kind::Real, ""),
             Column::new("freedom", Kind::Uint, ""),
+            Column::new("is_below", Kind::Bool, ""),
         ];
         let mut table = Table::new("wakeup", "", columns);
-        table.push(vec!["all".into(), mean.into(), half_width.into(), 7_u64.into()]);
-        let run = Run {
+        table.push(vec!["all".into(), mean.into(), half_width.into(), 7_u64.into(), true.into()]);
+        Run {
             schema: String::new(),
             experiment: "wakeup".to_owned(),
             bench: "live".to_owned(),
@@ -328,9 +353,53 @@ mod tests {
             warnings: Vec::new(),
             absent: Vec::new(),
             tables: vec![table],
+        }
+    }
+
+    #[test]
+    fn upper_bounds_that_overlap_name_no_best() {
+        let below = |mean: f64| {
+            let mut reading = run_of(mean, 2_300.0);
+            let column = &mut reading.tables[0].columns[1];
+            *column = column.clone().below_limit("is_below");
+            let table = &reading.tables[0];
+            Reading::new(&reading, table, &table.rows()[0], &table.columns[1]).unwrap()
         };
-        let table = &run.tables[0];
-        Reading::new(&run, table, &table.rows()[0], &table.columns[1]).unwrap()
+        let readings = [("a", below(-982.0)), ("b", below(-1_000.0)), ("c", reading(9_000.0, 1.0))];
+        let sentences = |text: &str, readings: &[(&str, Reading)]| {
+            let goal: Goal = text.parse().unwrap();
+            let column = Column::new("late_mean_ns", Kind::Real, "").cost();
+            let candidate =
+                |(name, reading): &(&str, Reading)| ((*name).to_owned(), reading.clone());
+            let named: Vec<(String, Reading)> = readings.iter().map(candidate).collect();
+            let candidates: Vec<Candidate<'_>> = named
+                .iter()
+                .map(|(name, reading)| Candidate {
+                    name: name.clone(),
+                    goal: Some(reading),
+                    limits: goal.limits.iter().map(|_| Some(reading)).collect(),
+                })
+                .collect();
+            best_sentences(&goal, &column, &candidates)
+        };
+        assert_eq!(
+            sentences("min late_mean_ns", &readings),
+            [
+                "best (min late_mean_ns): not known, because bounds do not tell. 3 of 3 combinations have the figure. It may \
+              be one of these: b, with ≤ 1.30 µs; a, with ≤ 1.32 µs."
+            ]
+        );
+        // The largest value of the bound is below the measured figure.
+        let sure = sentences("min late_mean_ns", &readings[1..]);
+        assert!(sure[0].contains(": b, with late_mean_ns ≤ 1.30 µs. 2 of 2"), "{sure:?}");
+        assert_eq!(sure.len(), 1, "{sure:?}");
+        // Whether the limit of 1 us is met is not known of any.
+        let limited = sentences("min late_mean_ns subject to late_mean_ns<=1us", &readings);
+        assert!(limited[0].contains("none. 0 of 3"), "{limited:?}");
+        assert!(
+            limited[1].contains("left out by a limit within their intervals: b, with ≤ 1.30"),
+            "{limited:?}"
+        );
     }
 
     /// The sentences of a search for the smallest figure with a second figure of at most 5,000 ns. `readings`: name,

@@ -447,8 +447,14 @@ impl<'a> Reader<'a> {
             let reason = run.absent.iter().find(|absence| {
                 absence.table == *table_name && columns.first() == Some(&absence.what)
             });
+            let column = columns.first().and_then(column_of);
             match reason {
                 Some(absence) => format!("not measured: {}", absence.reason),
+                None if column
+                    .is_some_and(|column| compare::is_below_limit(table, row, column)) =>
+                {
+                    "below the detection limit".to_owned()
+                }
                 None => "its run has no number there".to_owned(),
             }
         });
