@@ -76,6 +76,12 @@ impl Outcome {
         ))
     }
 
+    /// The number of cells that are totals over windows of different lengths.
+    #[must_use]
+    pub fn other_windows(&self) -> usize {
+        self.other_windows.as_ref().map_or(0, |(count, _)| *count)
+    }
+
     /// The number of cells whose bounds do not tell whether the rule holds.
     #[must_use]
     pub fn open_bounds(&self) -> usize {

@@ -345,6 +345,11 @@ impl<'a> RuleCheck<'a> {
             Err(CompareError::Bounds(..)) => {
                 return Ok(Finding::unknown("the rule's figures are only bounds".to_owned()));
             }
+            Err(CompareError::Windows(_, example)) => {
+                return Ok(Finding::unknown(format!(
+                    "the rule's figures are totals over windows of different lengths ({example})"
+                )));
+            }
             Err(error) => return Err(Usage(error.to_string())),
         };
         let explained: Vec<&str> = (comparison.setting_differences.iter())
@@ -366,6 +371,11 @@ impl<'a> RuleCheck<'a> {
                 let absent = outcome.missing + outcome.added;
                 let reason = if absent > 0 {
                     format!("{absent} of the rule's figures are in only one of the two runs")
+                } else if outcome.other_windows() > 0 {
+                    format!(
+                        "{} of the rule's figures are totals over windows of different lengths",
+                        outcome.other_windows()
+                    )
                 } else if outcome.open_bounds() > 0 {
                     format!("{} of the rule's figures are only bounds", outcome.open_bounds())
                 } else {
@@ -562,5 +572,73 @@ mod tests {
         let is_named = |text: &str| warnings.iter().any(|warning| warning.contains(text));
         assert!(is_named("the host's kernel differs: \"6.1\" and \"6.6\""), "{warnings:?}");
         assert!(!is_named("duration_ns"), "the axis sets it: {warnings:?}");
+    }
+
+    /// A run with the totals of contexts. Each has its own condition, with a window of its own: name, total, and the window's
+    /// length, ns.
+    fn run_with_totals(rows: &[(&str, u64, u64)]) -> Run {
+        type Row<'a> = (&'a str, u64, u64);
+        let condition = || column("condition", "").key().text(|row: &Row<'_>| row.0.to_owned());
+        let handlers = Columns::all([
+            condition(),
+            column("name", "").key().text(|row: &Row<'_>| row.0.to_owned()),
+            column("self_total_ns", "").cost().uint(|row: &Row<'_>| row.1),
+        ]);
+        let conditions = Columns::all([
+            condition(),
+            column("window_ns", "").detail().uint(|row: &Row<'_>| row.2),
+            column("ended_by", "").text(|_: &Row<'_>| "time"),
+        ]);
+        let tables =
+            vec![handlers.table("handlers", "", rows), conditions.table("conditions", "", rows)];
+        Run { bench: "sim".to_owned(), tables, ..live_run("6.1", 1) }
+    }
+
+    fn finding(good: &Run, run: &Run, rule: &str) -> Finding {
+        let rule: Rule = rule.parse().unwrap();
+        let axis = AxisForm::Option { option: "--duration".to_owned() };
+        RuleCheck::new(good, &rule, &axis).judge_run(run).map_err(|usage| usage.0).unwrap()
+    }
+
+    #[test]
+    fn a_value_with_a_window_of_another_length_is_passed_over() {
+        let rule = "handlers.self_total_ns>+5%";
+        let good = run_with_totals(&[("TIMER", 100, 1_000_000)]);
+        let reason = |good: &Run, run: &Run| {
+            let found = finding(good, run, rule);
+            assert_eq!(found.judgement, Judgement::Unknown);
+            found.reason.unwrap()
+        };
+        let found = reason(&good, &run_with_totals(&[("TIMER", 300, 3_000_000)]));
+        let expected = "the rule's figures are totals over windows of different lengths (handlers.self_total_ns of TIMER \
+                        TIMER: 1.0 ms and 3.0 ms)";
+        assert_eq!(found, expected);
+        let good = run_with_totals(&[("TIMER", 100, 1_000_000), ("RCU", 100, 1_000_000)]);
+        let found =
+            reason(&good, &run_with_totals(&[("TIMER", 300, 3_000_000), ("RCU", 100, 1_000_000)]));
+        assert_eq!(found, "1 of the rule's figures are totals over windows of different lengths");
+    }
+
+    #[test]
+    fn figures_below_the_detection_limit_decide_no_value() {
+        let below = |mean: f64| {
+            let columns = Columns::all([
+                column("name", "Name.").key().text(|_: &f64| "call_function_single"),
+                column("self_mean_ns", "Mean.")
+                    .plus_minus("self_mean_ci95_ns")
+                    .interval(record::IntervalColumns::half_width("self_mean_ci95_ns"))
+                    .below_limit("self_mean_below_limit")
+                    .cost()
+                    .real(|mean: &f64| *mean),
+                column("self_mean_ci95_ns", "Half of the interval.").detail().real(|_| 2_300.0),
+                column("self_mean_below_limit", "Whether it is.").detail().bool(|_| true),
+            ]);
+            Run { tables: vec![columns.table("handlers", "", [mean])], ..live_run("6.1", 1) }
+        };
+        for bad in [-982.0, 300.0] {
+            let found = finding(&below(-253.0), &below(bad), "handlers.self_mean_ns>+5%");
+            assert_eq!((found.judgement, found.change_ratio), (Judgement::Unknown, None));
+            assert_eq!(found.reason.unwrap(), "the rule's figures are only bounds");
+        }
     }
 }
