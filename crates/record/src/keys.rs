@@ -52,6 +52,8 @@ pub const RATE_HIGH_HZ: &str = "rate_high_hz";
 
 /// Part of the warning about rows of `rates` without an uncontaminated window. The reason in brackets follows.
 pub const ONLY_CONTAMINATED_WINDOWS: &str = "have only contaminated windows";
+/// Part of the warning about rows whose CPU use the fit of the signalling costs leaves out.
+pub const NEGATIVE_CPU_USE: &str = "have a CPU use of 0 or less";
 /// Start of the brackets.
 pub const FIRST_ROW: &str = " (first row: ";
 

@@ -208,6 +208,18 @@ impl Empirical {
         })
     }
 
+    /// This distribution with each time multiplied by `factor`. Drawn times are whole ns; the moments are exact.
+    #[must_use]
+    pub fn scaled_by(mut self, factor: f64) -> Empirical {
+        let scaled = |ns: u64| ((ns as f64 * factor).round() as u64).min(COST_MAX_NS);
+        for (low, high) in &mut self.buckets {
+            (*low, *high) = (scaled(*low), scaled(*high));
+        }
+        self.mean_ns *= factor;
+        self.mean_square_ns2 *= factor * factor;
+        self
+    }
+
     fn draw(&self, random: &mut Random) -> u64 {
         let bits = random.next();
         let cell = ((u128::from(bits >> 32) * self.alias.len() as u128) >> 32) as usize;
@@ -260,6 +272,7 @@ mod tests {
             Times::Constant(700),
             Times::Exponential { mean_ns: 700 },
             Times::Empirical(Empirical::new(&histogram).unwrap()),
+            Times::Empirical(Empirical::new(&histogram).unwrap().scaled_by(0.9)),
         ] {
             let (mean, square) = moments(&times);
             assert!((mean / times.mean_ns() - 1.0).abs() < 0.02, "{times:?}: {mean}");

@@ -1,7 +1,7 @@
 //! The costs of signalling in runs: read from tables of other runs, and written as settings. The verbs of `signal` take
 //! costs from runs of `handlers` and of `signal fit`.
 
-use record::{Run, Value, keys};
+use record::{Run, Table, Value, keys};
 use serde_json::{Map, Value as Json, json};
 use signalling::{COST_MAX_NS, Costs, Empirical, Fit, TimeText, Times};
 
@@ -14,6 +14,15 @@ struct Context {
 }
 
 impl Context {
+    fn of_row(table: &Table, row: &[Value]) -> Context {
+        let text = |column: &str| match table.get(row, column) {
+            Some(Value::Text(text)) => text.clone(),
+            Some(Value::Uint(number)) => number.to_string(),
+            _ => String::new(),
+        };
+        Context { kind: text("kind"), number: text("number"), name: text("name") }
+    }
+
     /// Whether `text` means this context: `NAME`, `KIND NAME` or `KIND NUMBER NAME`. Names can contain spaces.
     fn has_name(&self, text: &str) -> bool {
         let Context { kind, number, name } = self;
@@ -33,10 +42,67 @@ impl Context {
     }
 }
 
+/// The mean self time of a context over all conditions of a run, from table `handlers`.
+#[derive(Default)]
+struct MeanTime {
+    /// Spans that have a mean.
+    count: f64,
+    /// Sums over these spans, ns: of their self times, of the half widths of their intervals, and of the errors of the
+    /// subtracted probe overhead.
+    total_ns: f64,
+    half_widths_ns: f64,
+    overhead_errors_ns: f64,
+}
+
+impl MeanTime {
+    /// `None` if the table has no mean of the context.
+    fn of_context(table: &Table, context: &Context) -> Option<MeanTime> {
+        let mut time = MeanTime::default();
+        for row in table.rows() {
+            let number = |column: &str| table.get(row, column).and_then(Value::number);
+            let is_sum = table.get(row, "cpu").is_none_or(|cpu| *cpu == Value::from("all"));
+            if !is_sum || Context::of_row(table, row) != *context {
+                continue;
+            }
+            let Some((count, mean_ns)) = number("count").zip(number("self_mean_ns")) else {
+                continue;
+            };
+            let sum = |column: &str| count * number(column).unwrap_or(0.0);
+            time.count += count;
+            time.total_ns += count * mean_ns;
+            time.half_widths_ns += sum("self_mean_ci95_ns");
+            time.overhead_errors_ns += sum("probe_overhead_mean_ci95_ns");
+        }
+        (time.count > 0.0).then_some(time)
+    }
+
+    /// The mean, ns. Fails if it is below the detection limit, by the rule of column `self_mean_below_limit`.
+    fn above_limit_ns(&self) -> Result<f64, String> {
+        let mean_ns = self.total_ns / self.count;
+        // Without an error of an overhead, nothing was subtracted, and there is no limit.
+        if self.overhead_errors_ns == 0.0 || self.total_ns > self.overhead_errors_ns {
+            return Ok(mean_ns);
+        }
+        let high_ns = mean_ns + self.half_widths_ns / self.count;
+        let bound = if self.half_widths_ns > 0.0 && high_ns > 0.0 {
+            format!(", at most {high_ns:.1} ns")
+        } else {
+            String::new()
+        };
+        Err(format!(
+            "its mean is below the detection limit{bound} (give a time instead, or a context with longer handlers)"
+        ))
+    }
+}
+
 /// The distribution of self times of a context in a run of `handlers`, over all conditions. `name`: `NAME`,
 /// `KIND NAME` or `KIND NUMBER NAME`, as in `eth0`, `irq eth0` and `irq 33 eth0`.
 ///
-/// Fails if the run has no histogram of these times, or if several contexts have the name.
+/// The histogram has spans that are shorter than the subtracted overhead as 0, and the others with the error of a bucket. So
+/// its times are multiplied by a factor that gives them the mean of table `handlers`.
+///
+/// Fails if the run has no histogram of these times, several contexts have the name, or the mean is below the detection
+/// limit.
 pub fn self_times(run: &Run, name: &str) -> Result<Times, String> {
     let cannot = |reason: &str| format!("cannot take the times of {name:?} from the run: {reason}");
     let table = run.table("histograms");
@@ -48,15 +114,10 @@ pub fn self_times(run: &Run, name: &str) -> Result<Times, String> {
     let mut buckets: Vec<Vec<(u64, u64, u64)>> = Vec::new();
     for row in table.rows() {
         let value = |column: &str| table.get(row, column);
-        let text = |column: &str| match value(column) {
-            Some(Value::Text(text)) => text.clone(),
-            Some(Value::Uint(number)) => number.to_string(),
-            _ => String::new(),
-        };
-        if text("quantity") != "self" || text("name").is_empty() {
+        let context = Context::of_row(table, row);
+        if value("quantity") != Some(&Value::from("self")) || context.name.is_empty() {
             continue;
         }
-        let context = Context { kind: text("kind"), number: text("number"), name: text("name") };
         let found = contexts.iter().position(|known| *known == context);
         let position = found.unwrap_or_else(|| {
             contexts.push(context);
@@ -84,7 +145,18 @@ pub fn self_times(run: &Run, name: &str) -> Result<Times, String> {
         [position] => {
             let empirical = Empirical::from_buckets(&buckets[position]);
             let empirical = empirical.ok_or_else(|| cannot("the context has no times"))?;
-            Ok(Times::Empirical(empirical))
+            let handlers = run.table("handlers");
+            let handlers = handlers.ok_or_else(|| cannot("it has no table handlers"))?;
+            let mean = MeanTime::of_context(handlers, &contexts[position])
+                .ok_or_else(|| cannot("its table handlers has no mean of the context"))?;
+            let mean_ns = mean.above_limit_ns().map_err(|reason| cannot(&reason))?;
+            let times = Times::Empirical(empirical.clone());
+            let histogram_mean_ns = times.mean_ns();
+            Ok(if histogram_mean_ns > 0.0 {
+                Times::Empirical(empirical.scaled_by(mean_ns / histogram_mean_ns))
+            } else {
+                times
+            })
         }
         _ => Err(cannot(&format!(
             "several contexts have this name (give one of: {})",
@@ -184,7 +256,8 @@ fn costs_at(costs: &Costs, value_ns: impl Fn(&str) -> Option<f64>) -> Costs {
 }
 
 /// The costs of a run with table `costs`, such as a run of `signal fit`. The costs of an interrupt and of an event are
-/// required; the others have defaults. The warnings include the run's warnings of contaminated rows.
+/// required; the others have defaults. The warnings include the run's warnings of contaminated rows, and of rows
+/// whose CPU use the fit left out.
 ///
 /// Fails if the table lacks a cost, or the costs are out of range.
 pub fn costs_of_run(run: &Run) -> Result<FittedCosts, String> {
@@ -217,9 +290,13 @@ pub fn costs_of_run(run: &Run) -> Result<FittedCosts, String> {
     };
     costs.check().map_err(|error| error.to_string())?;
     let mut fitted = FittedCosts::new(costs, estimate);
-    let is_about_windows = |warning: &&String| warning.contains(keys::ONLY_CONTAMINATED_WINDOWS);
+    let is_about_rows = |warning: &&String| {
+        [keys::ONLY_CONTAMINATED_WINDOWS, keys::NEGATIVE_CPU_USE]
+            .into_iter()
+            .any(|part| warning.contains(part))
+    };
     let of_run = |warning: &String| format!("the run of the costs warns: {warning}");
-    fitted.warnings.extend(run.warnings.iter().filter(is_about_windows).map(of_run));
+    fitted.warnings.extend(run.warnings.iter().filter(is_about_rows).map(of_run));
     Ok(fitted)
 }
 
@@ -254,10 +331,42 @@ fn times_in_words(times: &Times) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use record::{Column, Kind, SCHEMA, Table};
+    use record::{Column, Kind, SCHEMA};
+
+    /// The kind, number and name of `KIND NUMBER NAME`.
+    fn context_cells(context: &str) -> [Value; 3] {
+        let [kind, number, name] = context.splitn(3, ' ').collect::<Vec<_>>()[..] else {
+            panic!("{context}")
+        };
+        [kind.into(), number.parse::<u64>().unwrap().into(), name.into()]
+    }
+
+    /// Table `handlers` with a context, count, and mean, ns, in each row. The half width of each mean is 200 ns, and the error
+    /// of the overhead is 100 ns.
+    fn handlers(rows: &[(&str, u64, f64)]) -> Table {
+        let columns = vec![
+            Column::new("cpu", Kind::Text, "Text."),
+            Column::new("kind", Kind::Text, "Text."),
+            Column::new("number", Kind::Uint, "Number."),
+            Column::new("name", Kind::Text, "Text."),
+            Column::new("count", Kind::Uint, "Number."),
+            Column::new("self_mean_ns", Kind::Real, "Number."),
+            Column::new("self_mean_ci95_ns", Kind::Real, "Number."),
+            Column::new("probe_overhead_mean_ci95_ns", Kind::Real, "Number."),
+        ];
+        let mut table = Table::new("handlers", "Contexts.", columns);
+        for &(context, count, mean_ns) in rows {
+            for (cpu, mean_ns) in [("all", mean_ns), ("0", 1e9)] {
+                let figures = [count.into(), mean_ns.into(), 200.0.into(), 100.0.into()];
+                let cells = [Value::from(cpu)].into_iter().chain(context_cells(context));
+                table.push(cells.chain(figures).collect());
+            }
+        }
+        table
+    }
 
     /// A run with the columns of the table `histograms` that `self_times` reads.
-    /// A context is `KIND NUMBER NAME`.
+    /// A context is `KIND NUMBER NAME`. Table `handlers` has its mean by the middles of the buckets.
     fn run(rows: &[(&str, &str, u64, u64, u64)]) -> Run {
         let text = |name: &str| Column::new(name, Kind::Text, "Text.");
         let uint = |name: &str| Column::new(name, Kind::Uint, "Number.");
@@ -272,20 +381,16 @@ mod tests {
         ];
         let mut table = Table::new("histograms", "Buckets.", columns);
         for &(context, quantity, low, high, count) in rows {
-            let [kind, number, name] = context.splitn(3, ' ').collect::<Vec<_>>()[..] else {
-                panic!("{context}")
-            };
-            let number: u64 = number.parse().unwrap();
-            table.push(vec![
-                kind.into(),
-                number.into(),
-                name.into(),
-                quantity.into(),
-                low.into(),
-                high.into(),
-                count.into(),
-            ]);
+            let figures = [quantity.into(), low.into(), high.into(), count.into()];
+            table.push(context_cells(context).into_iter().chain(figures).collect());
         }
+        let means: Vec<(&str, u64, f64)> = rows
+            .iter()
+            .filter(|(_, quantity, ..)| *quantity == "self")
+            .map(|&(context, _, low, high, count)| {
+                (context, count, f64::midpoint(low as f64, high as f64))
+            })
+            .collect();
         Run {
             schema: SCHEMA.to_owned(),
             experiment: "handlers".to_owned(),
@@ -297,7 +402,7 @@ mod tests {
             observer: Map::new(),
             warnings: Vec::new(),
             absent: Vec::new(),
-            tables: vec![table],
+            tables: vec![table, handlers(&means)],
         }
     }
 
@@ -347,30 +452,67 @@ mod tests {
         let mut run = fit_run(&[("interrupt", (1.5, interval)), ("event", (1.5, interval))]);
         run.warnings
             .push(format!("9 of 9 rows of table rates {}", keys::ONLY_CONTAMINATED_WINDOWS));
+        run.warnings.push(format!("2 of 9 rows {}, by chance", keys::NEGATIVE_CPU_USE));
         let warnings = costs_of_run(&run).unwrap().warnings;
-        let last = warnings.last().unwrap();
-        assert!(last.starts_with("the run of the costs warns: 9 of 9 rows"), "{last}");
+        let [.., windows, negative] = &warnings[..] else { panic!("{warnings:?}") };
+        assert!(windows.starts_with("the run of the costs warns: 9 of 9 rows"), "{windows}");
+        assert!(negative.starts_with("the run of the costs warns: 2 of 9 rows"), "{negative}");
     }
 
     #[test]
     fn the_self_times_of_a_context_are_taken_over_all_conditions() {
         let run = run(&[
-            ("irq 9 disk", "self", 100, 100, 3),
+            ("irq 9 disk", "self", 150, 150, 3),
             ("irq 9 disk", "inclusive", 9_000, 9_000, 5),
             ("irq 10 net", "self", 700, 700, 1),
-            ("irq 9 disk", "self", 200, 200, 1),
+            ("irq 9 disk", "self", 250, 250, 1),
         ]);
-        assert_eq!(self_times(&run, "disk").unwrap().mean_ns(), 125.0);
+        assert_eq!(self_times(&run, "disk").unwrap().mean_ns(), 175.0);
         let error = self_times(&run, "usb").unwrap_err();
         assert!(error.contains("it has times of: disk, net"), "{error}");
         let without = Run { tables: Vec::new(), ..run };
         assert!(self_times(&without, "disk").unwrap_err().contains("--histograms"));
     }
 
+    /// 22 of 25 spans were shorter than the overhead, so they are 0 in the histogram.
+    #[test]
+    fn times_below_the_detection_limit_are_no_cost() {
+        let spans =
+            [("vector 253 resched", "self", 0, 0, 22), ("vector 253 resched", "self", 100, 108, 3)];
+        let error = |means: &[(&str, u64, f64)]| {
+            let mut run = run(&spans);
+            run.tables[1] = handlers(means);
+            self_times(&run, "resched").map(|times| times.mean_ns()).unwrap_err()
+        };
+        let below = "cannot take the times of \"resched\" from the run: its mean is below the detection limit";
+        let found = error(&[("vector 253 resched", 25, -150.0)]);
+        assert!(found.starts_with(&format!("{below}, at most 50.0 ns (give a time")), "{found}");
+        // No time is negative, so this end is no bound.
+        let found = error(&[("vector 253 resched", 25, -494.0)]);
+        assert!(found.starts_with(&format!("{below} (give a time")), "{found}");
+        // One of two conditions is above the limit, both together are below it.
+        let two = [("vector 253 resched", 5, 120.0), ("vector 253 resched", 20, 20.0)];
+        assert!(error(&two).starts_with(below));
+        let found = error(&[("irq 9 disk", 25, 900.0)]);
+        assert!(found.ends_with("its table handlers has no mean of the context"), "{found}");
+    }
+
+    #[test]
+    fn times_have_the_mean_of_the_spans_and_not_that_of_the_histogram() {
+        let mut run =
+            run(&[("irq 9 disk", "self", 0, 0, 10), ("irq 9 disk", "self", 400, 400, 10)]);
+        // The short spans took -20 ns in the mean: the overhead that was subtracted varies.
+        run.tables[1] = handlers(&[("irq 9 disk", 5, 100.0), ("irq 9 disk", 15, 220.0)]);
+        let times = self_times(&run, "disk").unwrap();
+        assert_eq!(times.mean_ns(), 190.0);
+        let Times::Empirical(_) = &times else { panic!("{times:?}") };
+        assert_eq!(times.variance_ns2().sqrt().round(), 190.0, "scaled with the mean");
+    }
+
     #[test]
     fn contexts_with_the_same_name_are_not_mixed() {
         let run = run(&[
-            ("irq 33 eth0", "self", 100, 100, 1),
+            ("irq 33 eth0", "self", 150, 150, 1),
             ("irq_thread 33 eth0", "self", 9_000, 9_000, 1),
             ("irq 34 virtio input", "self", 300, 300, 1),
             ("irq 35 virtio input", "self", 500, 500, 1),
@@ -378,7 +520,7 @@ mod tests {
         let mean_ns = |name: &str| self_times(&run, name).map(|times| times.mean_ns());
         let error = mean_ns("eth0").unwrap_err();
         assert!(error.ends_with("(give one of: irq eth0, irq_thread eth0)"), "{error}");
-        assert_eq!(mean_ns("irq eth0"), Ok(100.0));
+        assert_eq!(mean_ns("irq eth0"), Ok(150.0));
         assert_eq!(mean_ns("irq_thread eth0"), Ok(9_000.0));
         let error = mean_ns("irq virtio input").unwrap_err();
         assert!(

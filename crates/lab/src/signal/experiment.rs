@@ -145,7 +145,10 @@ impl Experiment for Plan {
         Report {
             tables,
             settings: Map::from_iter(settings.map(|(key, value)| (key.to_owned(), value))),
-            warnings: tables::warnings(samples),
+            warnings: tables::warnings(samples)
+                .into_iter()
+                .chain(tables::fit_warning(self, samples))
+                .collect(),
             absent,
             ..Report::default()
         }

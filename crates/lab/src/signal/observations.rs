@@ -52,20 +52,35 @@ pub struct Observations {
     pub ignored: Vec<String>,
     /// Number of rows of a run that were left out because they have only contaminated windows.
     pub contaminated_count: usize,
+    /// Number of rows of a run whose CPU use is negative by chance. The fit has only their latency.
+    pub negative_cpu_count: usize,
+}
+
+/// A warning if the CPU use of `count` of `all` rows is not positive, so that the fit cannot use it. `None` if `count` is 0.
+pub(super) fn negative_cpu_warning(count: usize, all: usize) -> Option<String> {
+    (count > 0).then(|| {
+        format!(
+            "{count} of {all} rows {}, by chance: the fit uses only their latency, so costs near 0 are fitted too high \
+             (measure longer, or at higher rates)",
+            keys::NEGATIVE_CPU_USE
+        )
+    })
 }
 
 impl Observations {
-    /// A warning if rows were left out because they have only contaminated windows.
+    /// Warnings if rows were left out because they have only contaminated windows, or if the CPU use of rows was left out.
     #[must_use]
-    pub fn contamination_warning(&self) -> Option<String> {
-        let Observations { rows, contaminated_count, .. } = self;
-        (*contaminated_count > 0).then(|| {
+    pub fn warnings(&self) -> Vec<String> {
+        let Observations { rows, contaminated_count, negative_cpu_count, .. } = self;
+        let contaminated = (*contaminated_count > 0).then(|| {
             format!(
                 "{contaminated_count} of {} rows {}: the fit leaves them out",
                 contaminated_count + rows.len(),
                 keys::ONLY_CONTAMINATED_WINDOWS
             )
-        })
+        });
+        let negative = negative_cpu_warning(*negative_cpu_count, rows.len());
+        contaminated.into_iter().chain(negative).collect()
     }
 }
 
@@ -91,7 +106,7 @@ pub fn of_csv(text: &str) -> Result<Observations, String> {
         let row = row(&known_columns, &names, cell);
         rows.push(row.map_err(|error| format!("line {line}: {error}"))?);
     }
-    Ok(Observations { rows, ignored, contaminated_count: 0 })
+    Ok(Observations { rows, ignored, contaminated_count: 0, negative_cpu_count: 0 })
 }
 
 /// Known columns, with their positions in the table.
@@ -194,7 +209,8 @@ pub fn of_run(run: &Run) -> Result<Observations, String> {
         return Err("the run has no table with columns scheme, rate_hz and cpu_ratio".to_owned());
     };
     let names = names(table);
-    let (mut rows, mut contaminated_count) = (Vec::new(), 0);
+    let (mut rows, mut contaminated_count, mut negative_cpu_count) = (Vec::new(), 0, 0);
+    let cpu_position = known_columns.iter().find(|(_, (_, field, _))| *field == Field::Cpu);
     for (row_number, cells) in (1..).zip(table.rows()) {
         if !is_usable(table, cells) {
             continue;
@@ -218,6 +234,8 @@ pub fn of_run(run: &Run) -> Result<Observations, String> {
             Value::Real(number) => number.to_string(),
             Value::Absent | Value::Bool(_) => String::new(),
         };
+        let cpu = cpu_position.and_then(|(position, _)| cells[*position].number());
+        negative_cpu_count += usize::from(cpu.is_some_and(|cpu| cpu < 0.0));
         let row = row(&known_columns, &names, cell);
         rows.push(row.map_err(|error| format!("table {}, row {row_number}: {error}", table.name))?);
     }
@@ -230,7 +248,7 @@ pub fn of_run(run: &Run) -> Result<Observations, String> {
         ));
     }
     // A run has many columns for other purposes, so ignored columns are not reported.
-    Ok(Observations { rows, ignored: Vec::new(), contaminated_count })
+    Ok(Observations { rows, ignored: Vec::new(), contaminated_count, negative_cpu_count })
 }
 
 /// Whether a row of a run has only contaminated windows. Tables of early versions lack column `is_contaminated`. Equal
@@ -360,7 +378,7 @@ mod tests {
         let read = of_run(&run_of(columns(flag()), rows)).unwrap();
         let rates: Vec<f64> = read.rows.iter().map(|row| row.rate_hz).collect();
         assert_eq!((rates, read.contaminated_count), (vec![1e3], 1));
-        let warning = read.contamination_warning().unwrap();
+        let [warning] = &read.warnings()[..] else { panic!("one warning") };
         assert!(warning.starts_with("1 of 2 rows have only contaminated windows"), "{warning}");
         // A table of an early version.
         let rows = vec![row(1e3, [3, 1], None), row(2e3, [4, 4], None)];
@@ -369,6 +387,25 @@ mod tests {
         let rows = vec![row(2e3, [4, 4], Some(true))];
         let error = of_run(&run_of(columns(flag()), rows)).err().expect("refused");
         assert!(error.starts_with("all 1 rows of table rates"), "{error}");
+    }
+
+    #[test]
+    fn rows_with_a_negative_cpu_use_are_counted() {
+        use record::{Column, Kind};
+        let columns = vec![
+            Column::new("scheme", Kind::Text, "").key(),
+            Column::new("rate_hz", Kind::Real, ""),
+            Column::new("cpu_ratio", Kind::Real, ""),
+            Column::new("latency_mean_ns", Kind::Real, ""),
+        ];
+        let row = |rate_hz: f64, cpu: f64| -> Vec<Value> {
+            vec!["drain".into(), rate_hz.into(), cpu.into(), 5_000.0.into()]
+        };
+        let rows = vec![row(1e3, -0.001), row(1e4, 0.001), row(1e5, 0.1)];
+        let read = of_run(&run_of(columns, rows)).unwrap();
+        assert_eq!((read.rows.len(), read.rows[0].cpu_ratio), (3, None));
+        let [warning] = &read.warnings()[..] else { panic!("one warning") };
+        assert!(warning.starts_with("1 of 3 rows have a CPU use of 0 or less"), "{warning}");
     }
 
     #[test]

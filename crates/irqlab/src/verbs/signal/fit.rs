@@ -64,7 +64,7 @@ pub fn fitted(data: &Path) -> anyhow::Result<FittedCosts> {
     let observations = observations::read(data)?;
     let fit = fit(&observations.rows, &Start::default()).map_err(usage)?;
     let mut fitted = FittedCosts::from_fit(&fit);
-    fitted.warnings.extend(observations.contamination_warning());
+    fitted.warnings.extend(observations.warnings());
     Ok(fitted)
 }
 
@@ -81,7 +81,7 @@ fn usage(error: FitError) -> anyhow::Error {
 
 pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     let observations = observations::read(&args.data)?;
-    let contamination_warning = observations.contamination_warning();
+    let warnings = observations.warnings();
     let Observations { rows, ignored, .. } = observations;
     let plan = FitPlan {
         hold_out_ratio: args.hold_out,
@@ -97,6 +97,6 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     if !ignored.is_empty() {
         computed.warnings.push(format!("ignored columns: {}", ignored.join(", ")));
     }
-    computed.warnings.extend(contamination_warning);
+    computed.warnings.extend(warnings);
     open.finish(&run_of("signal-fit", &open, computed), &[])
 }

@@ -7,6 +7,7 @@ use signalling::{
 };
 use stats::interval::t_quantile;
 
+use super::super::observations::negative_cpu_warning;
 use super::super::sample::Load;
 use super::RATES;
 use super::columns::Median;
@@ -46,6 +47,17 @@ fn observation(point: &Point<'_>) -> Option<Observation> {
         throughput_hz: None,
         ..Observation::new(point.key.scheme, point.offered_hz()?)
     })
+}
+
+/// A warning if the fit leaves out the CPU use of points, because it is negative by chance.
+pub(super) fn warning(points: &[Point<'_>]) -> Option<String> {
+    let fitted = points.iter().filter_map(|point| Some((point, observation(point)?)));
+    let (mut without_cpu, mut all) = (0, 0);
+    for (point, observation) in fitted {
+        all += 1;
+        without_cpu += usize::from(observation.cpu_ratio.is_none() && point.cpu_ratio().is_some());
+    }
+    negative_cpu_warning(without_cpu, all)
 }
 
 impl Model {

@@ -71,6 +71,12 @@ fn unknown_cpu_use(samples: &Samples) -> Vec<Absence> {
     tables.into_iter().filter(|(_, is_empty)| !is_empty).map(absence).collect()
 }
 
+/// A warning about the rows that the cost model is fitted to. `None` without a reason, or without a fit.
+pub(super) fn fit_warning(plan: &Plan, samples: &Samples) -> Option<String> {
+    let is_fitted = plan.rig != Rig::Nvme;
+    is_fitted.then(|| fit::warning(&point::points(&samples.rates))).flatten()
+}
+
 /// Warnings for the reader of the numbers.
 pub(super) fn warnings(samples: &Samples) -> Vec<String> {
     let mut warnings = rates::warnings(&samples.rates);
@@ -350,6 +356,28 @@ mod tests {
         for row in rates.rows() {
             assert_eq!(rates.get(row, "cpu_ratio"), Some(&record::Value::Absent));
         }
+    }
+
+    #[test]
+    fn rows_whose_cpu_use_is_negative_by_chance_have_a_warning() {
+        let mut rates = windows();
+        let warning = |rates: &[RateWindow], rig: Rig| {
+            fit_warning(&plan(rig), &Samples { rates: rates.to_vec(), ..Samples::default() })
+        };
+        assert_eq!(warning(&rates, Rig::Threads), None);
+        let slow = |window: &&mut RateWindow| {
+            (window.point.scheme, window.point.rate_hz) == (Scheme::Interrupt, 1_000)
+        };
+        for window in rates.iter_mut().filter(slow) {
+            // More iterations than in the control window, without any event.
+            window.activity.leftover.as_mut().unwrap().iterations = 1_002;
+        }
+        let found = warning(&rates, Rig::Threads).unwrap();
+        assert!(
+            found.starts_with("1 of 6 rows have a CPU use of 0 or less, by chance:"),
+            "{found}"
+        );
+        assert_eq!(warning(&rates, Rig::Nvme), None);
     }
 
     #[test]
