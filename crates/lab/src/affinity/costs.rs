@@ -211,7 +211,9 @@ impl Costs {
                 costs.handlers.entry((row.irq(), cpu)).or_default().add(load);
             }
             if kind == "irq" {
-                *calls.entry((row.irq(), cpu)).or_default() += row.number("count").unwrap_or(0.0);
+                // Each action of a shared line has a row, and is called for each interrupt of the line.
+                let line_calls = calls.entry((row.irq(), cpu)).or_default();
+                *line_calls = line_calls.max(row.number("count").unwrap_or(0.0));
                 let names = costs.names.entry(row.irq()).or_default();
                 if !names.iter().any(|known| known == name) {
                     names.push(name.to_owned());
@@ -420,6 +422,20 @@ mod tests {
         assert!(total.is_below_limit());
         let measured = Load { evidence: Evidence::Measured, ..Load::default() };
         assert!(![total, measured].into_iter().sum::<Load>().is_below_limit());
+    }
+
+    #[test]
+    fn an_interrupt_of_a_shared_line_is_one_call_of_the_line() {
+        let rows: [HandlersRow; 4] = [
+            ("0", "irq", 30, "eth0", 30, 0.0),
+            ("0", "irq", 30, "usb", 30, 0.0),
+            ("0", "irq", 31, "eth0-tx", 10, 0.0),
+            ("0", "softirq", 3, "NET_RX", 50, 0.08),
+        ];
+        let devices = DeviceLines::from([("eth0".to_owned(), vec![30, 31])]);
+        let costs = Costs::of_run(&run(&rows, &[("0", "eth0", 10, 20)]), &devices).unwrap();
+        let ns = |irq| costs.of_line(irq, 0).ns_per_s.round();
+        assert_eq!([30, 31].map(ns), [60e6, 20e6], "line 30 has 3 of 4 calls");
     }
 
     #[test]

@@ -17,6 +17,11 @@ use super::sample::{ContextStats, CpuWindow, Timing, WindowSample, probe_overhea
 pub struct Rates {
     /// Mean length of the interval over the CPUs that stayed online, ns.
     pub length_ns: u64,
+    /// Interrupts of all CPUs over `length_ns`. Each counts once, as in [`CpuRates::interrupt_rate_hz`]. A CPU that went
+    /// offline in the interval adds the interrupts that it took.
+    pub interrupt_rate_hz: f64,
+    /// Self time of all timed contexts over the CPU time of all CPUs. Can be negative, as [`CpuRates::self_ratio`].
+    pub self_ratio: f64,
     /// The CPUs, by ascending number.
     pub cpus: Vec<CpuRates>,
     /// Each context on all CPUs together and then on each CPU, in the order of tables. A context that did not occur in
@@ -40,7 +45,8 @@ pub struct CpuRates {
     /// Whether the CPU went offline before the interval.
     pub is_offline: bool,
     /// IRQs, vectors and NMIs per second. Softirqs and polls are not included, because they run within or after
-    /// an interrupt. Exceptions are not included either.
+    /// an interrupt. Exceptions are not included either. An interrupt of a shared line with several actions counts
+    /// once.
     pub interrupt_rate_hz: f64,
     /// Self time of all timed contexts over the interval's length. Shares below the detection limit are
     /// included, so it can be negative.
@@ -194,10 +200,27 @@ impl Rates {
         let process_ns = after.user_cpu_ns.map(|after| {
             after.saturating_sub(before.and_then(|before| before.user_cpu_ns).unwrap_or(0))
         });
-        let cpu_rates = cpu_intervals.iter();
+        let interrupts_before = before.map(interrupt_counts).unwrap_or_default();
+        let interrupts = interrupt_counts(after);
+        let interrupt_count = |cpu: u32| {
+            let [before, after] =
+                [&interrupts_before, &interrupts].map(|counts| counts.get(&cpu).copied());
+            after.unwrap_or(0).saturating_sub(before.unwrap_or(0))
+        };
+        let cpu_rates = |(cpu, interval): (&u32, &CpuInterval)| CpuRates {
+            cpu: *cpu,
+            is_offline: interval.went_offline && interval.length_ns == 0,
+            interrupt_rate_hz: per_second(interrupt_count(*cpu), interval.length_ns),
+            self_ratio: self_ratio(&contexts, Some(*cpu)),
+        };
         Rates {
             length_ns,
-            cpus: cpu_rates.map(|(cpu, interval)| interval.cpu_rates(*cpu, &contexts)).collect(),
+            interrupt_rate_hz: per_second(
+                cpu_intervals.keys().copied().map(interrupt_count).sum(),
+                length_ns,
+            ),
+            self_ratio: self_ratio(&contexts, None),
+            cpus: cpu_intervals.iter().map(cpu_rates).collect(),
             contexts,
             delays: delay_rates::between(before, after, interval_of),
             lost_count: after.lost().saturating_sub(value_before(WindowSample::lost)),
@@ -205,6 +228,30 @@ impl Rates {
             process_ratio: process_ns.and_then(|ns| ratio(ns, length_ns)),
         }
     }
+}
+
+/// Interrupts since the window opened, by CPU: IRQs, vectors and NMIs. Each action of a shared line has its own row, and only
+/// that of the line's first action counts.
+fn interrupt_counts(reading: &WindowSample) -> BTreeMap<u32, u64> {
+    use attribution::ContextKind::{HardIrq, Nmi, Vector};
+    let mut counts = BTreeMap::new();
+    for stats in &reading.contexts {
+        if matches!(stats.context.kind, HardIrq | Vector | Nmi) && !stats.shared {
+            *counts.entry(stats.cpu).or_default() += stats.count;
+        }
+    }
+    counts
+}
+
+/// Self time of all timed contexts on a CPU, or on all CPUs for `None`, over the CPU time.
+fn self_ratio(contexts: &[ContextRates], cpu: Option<u32>) -> f64 {
+    let rows = contexts.iter().filter(|rates| rates.cpu == cpu);
+    rows.filter_map(|rates| rates.times).map(|times| times.cpu_ratio).sum()
+}
+
+/// `count` per second of an interval; 0 if the interval has no length.
+fn per_second(count: u64, length_ns: u64) -> f64 {
+    if length_ns > 0 { count as f64 / (length_ns as f64 / 1e9) } else { 0.0 }
 }
 
 /// Mean length of the interval over the CPUs that stayed online, ns. If no CPU stayed online: the maximum length.
@@ -223,23 +270,6 @@ struct CpuInterval {
     went_offline: bool,
     /// Start of the interval by the clock of the peaks, ns; `None` if the window may have another clock.
     start_ns: Option<u64>,
-}
-
-impl CpuInterval {
-    /// The rates of CPU `cpu`, from the rates of its contexts among `contexts`.
-    fn cpu_rates(&self, cpu: u32, contexts: &[ContextRates]) -> CpuRates {
-        use attribution::ContextKind::{HardIrq, Nmi, Vector};
-        let cpu_contexts = || contexts.iter().filter(|rates| rates.cpu == Some(cpu));
-        let interrupts =
-            cpu_contexts().filter(|rates| matches!(rates.context.kind, HardIrq | Vector | Nmi));
-        let times = cpu_contexts().filter_map(|rates| rates.times);
-        CpuRates {
-            cpu,
-            is_offline: self.went_offline && self.length_ns == 0,
-            interrupt_rate_hz: interrupts.map(|rates| rates.rate_hz).sum(),
-            self_ratio: times.map(|times| times.cpu_ratio).sum(),
-        }
-    }
 }
 
 /// The interval between two readings on each CPU with a window, by CPU. Without `before`, or for a CPU that `before`
@@ -286,14 +316,13 @@ impl Interval {
         after: &Total,
     ) -> ContextRates {
         let count = after.count.saturating_sub(before.map_or(0, |before| before.count));
-        let seconds = self.length_ns as f64 / 1e9;
         let is_timed = !matches!(after.timing, Timing::CountOnly | Timing::Packets);
         ContextRates {
             cpu,
             context: context.clone(),
             timing: after.timing,
             count,
-            rate_hz: if seconds > 0.0 { count as f64 / seconds } else { 0.0 },
+            rate_hz: per_second(count, self.length_ns),
             times: is_timed.then(|| self.times(count, before, after)),
         }
     }
@@ -452,6 +481,9 @@ mod tests {
         assert_eq!(rates.length_ns, 1_000);
         assert_eq!(find(&rates, Some(1), "disk").rate_hz, 2e6, "one in 500 ns");
         assert_eq!(find(&rates, None, "disk").times.unwrap().cpu_ratio, 200.0 / 1_500.0);
+        // The sums agree with the row of all CPUs.
+        assert_eq!((rates.interrupt_rate_hz, rates.self_ratio), (2e6, 200.0 / 1_500.0));
+        assert_eq!(rates.cpus[1].interrupt_rate_hz, 2e6, "one in 500 ns");
         let rates = Rates::between(Some(&second), &third, 0);
         assert_eq!(rates.length_ns, 1_000);
         assert_eq!(find(&rates, None, "disk").rate_hz, 1e6);
@@ -459,6 +491,21 @@ mod tests {
         assert_eq!(rates.cpus.iter().map(|cpu| cpu.is_offline).collect::<Vec<_>>(), [false, true]);
         let of_the_offline = rates.contexts.iter().filter(|context| context.cpu == Some(1));
         assert_eq!(of_the_offline.count(), 0, "not measured, so not 0");
+    }
+
+    #[test]
+    fn an_interrupt_of_a_shared_line_counts_once() {
+        let action = |name: &str, shared: bool, count: usize| ContextStats {
+            shared,
+            ..stats(0, name, Timing::Probes, &vec![10; count])
+        };
+        let line = |count: usize| vec![action("a", false, count), action("b", true, count)];
+        let (before, after) = (reading(1_000, line(1)), reading(3_000, line(5)));
+        let rates = Rates::between(Some(&before), &after, 0);
+        let counts = ["a", "b"].map(|name| find(&rates, Some(0), name).count);
+        assert_eq!(counts, [4, 4], "each action has its row");
+        assert_eq!((rates.cpus[0].interrupt_rate_hz, rates.interrupt_rate_hz), (2e6, 2e6));
+        assert_eq!(rates.cpus[0].self_ratio, 80.0 / 2_000.0, "and its time");
     }
 
     #[test]

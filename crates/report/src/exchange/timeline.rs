@@ -59,6 +59,9 @@ struct CpuTracks {
     interrupts: Vec<u64>,
     /// When the last interrupt with a vector ended, ns.
     interrupted_until_ns: u64,
+    /// The action of each line whose handler came first, by the line's number. An interrupt of a shared line calls all
+    /// actions of the line.
+    first_actions: BTreeMap<u64, String>,
     end_ns: u64,
 }
 
@@ -76,7 +79,9 @@ impl CpuTracks {
             self.interrupted_until_ns = from_ns.saturating_add(length_ns);
         }
         // A device's handler within its vector is the same interrupt. Its vector has no row on the live bench.
-        if is_interrupt || (kind == DEVICE && from_ns >= self.interrupted_until_ns) {
+        if is_interrupt
+            || (kind == DEVICE && from_ns >= self.interrupted_until_ns && self.is_first_action(row))
+        {
             self.interrupts.push(from_ns);
         }
         let slice = Slice {
@@ -94,6 +99,13 @@ impl CpuTracks {
         };
         let slices = if slice.kind == "lost" { &mut self.lost } else { &mut self.contexts };
         slices.push(slice);
+    }
+
+    /// Whether the handler of the row is the first action of its line on this CPU.
+    fn is_first_action(&mut self, row: &Row<'_>) -> bool {
+        let Some(line) = uint(row, "number") else { return true };
+        let name = text(row, "name");
+        *self.first_actions.entry(line).or_insert_with(|| name.clone()) == name
     }
 
     fn into_tracks(self) -> Vec<Track> {
@@ -200,5 +212,41 @@ mod tests {
         // The trace ends with a complete interval: an incomplete one has no rate.
         assert_eq!(rate.values.last(), Some(&(8_000_000, 0)));
         assert_eq!(runnable.values, [(0, 2)]);
+    }
+
+    #[test]
+    fn an_interrupt_of_a_shared_line_counts_once() {
+        let columns = [
+            ("condition", Text),
+            ("event", Uint),
+            ("cpu", Uint),
+            ("start_ns", Uint),
+            ("length_ns", Uint),
+            ("kind", Text),
+            ("number", Uint),
+            ("name", Text),
+        ];
+        let row = |event: u64, start_ns: u64, kind: &str, number: u64, name: &str| {
+            let times = [event.into(), 0_u64.into(), start_ns.into(), 50_u64.into()];
+            let context = [kind.into(), number.into(), name.into()];
+            [vec!["idle".into()], times.to_vec(), context.to_vec()].concat()
+        };
+        let irq = |event: u64, start_ns: u64, line: u64, name: &str| {
+            row(event, start_ns, "irq", line, name)
+        };
+        let rows = vec![
+            // Two interrupts of line 9 with two actions, and one of another line in the second millisecond.
+            irq(1, 1_000, 9, "acpi"),
+            irq(2, 1_060, 9, "i801"),
+            irq(3, 500_000, 9, "acpi"),
+            irq(4, 500_060, 9, "i801"),
+            irq(5, 1_500_000, 10, "i801"),
+            row(6, 4_000_000, "task", 0, "t"),
+        ];
+        let groups = groups(&table("timeline", &columns, rows));
+        let mut tracks = groups[0].tracks.iter();
+        let rate = tracks.find(|track| track.name == "interrupts per second").unwrap();
+        let values: Vec<i64> = rate.values.iter().map(|(_, value)| *value).collect();
+        assert_eq!(values, [2_000, 1_000, 0, 0]);
     }
 }

@@ -288,6 +288,8 @@ pub mod tests {
         }
         Rates {
             length_ns: 1_000_000_000,
+            interrupt_rate_hz: 9_000.0 * scale,
+            self_ratio: 0.041,
             cpus: vec![cpu(0), cpu(1)],
             contexts,
             delays: None,

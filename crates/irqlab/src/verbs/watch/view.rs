@@ -89,12 +89,8 @@ fn alert_line(surroundings: &Surroundings, width: usize) -> Paragraph<'static> {
 /// The first line: the sums over all CPUs, and the time of day.
 fn heading(state: &State, surroundings: &Surroundings, width: usize) -> Paragraph<'static> {
     let rates = &state.rates;
-    let interrupts: f64 = rates.cpus.iter().map(|cpu| cpu.interrupt_rate_hz).sum();
-    let ratio: f64 = rates.cpus.iter().map(|cpu| cpu.self_ratio).sum();
-    let online = rates.cpus.iter().filter(|cpu| !cpu.is_offline).count();
-    let mean = ratio / online.max(1) as f64;
-    let interrupts = format!("  {} interrupts", human::rate(interrupts));
-    let cpu_time = format!(", {} of CPU time", human::percent(mean));
+    let interrupts = format!("  {} interrupts", human::rate(rates.interrupt_rate_hz));
+    let cpu_time = format!(", {} of CPU time", human::percent(rates.self_ratio));
     let paused = if state.is_paused { "PAUSED  " } else { "" };
     let title =
         join_fitting([" irqlab watch", &interrupts, &cpu_time], width.saturating_sub(paused.len()));
