@@ -78,6 +78,8 @@ struct Frame<const N: usize> {
     off: OffCpu,
     /// Whether a part of the span ran on a CPU after it went offline in the region. That part is not counted.
     is_partial: bool,
+    /// Whether an interrupt's return path has called the scheduler. The handler's work is over then.
+    gives_way: bool,
 }
 
 impl<const N: usize> Frame<N> {
@@ -97,6 +99,7 @@ impl<const N: usize> Frame<N> {
             is_handled: false,
             off,
             is_partial: false,
+            gives_way: false,
         }
     }
 
@@ -256,7 +259,7 @@ pub struct KernelSpan<const N: usize = 1> {
 /// A transition: another context is on top of the stack from here on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextTransition<const N: usize = 1> {
-    /// The context that is now on top.
+    /// The context that is now on top. [`KernelContext::Scheduler`] for an interrupt after [`KernelStack::give_way`].
     pub context: KernelContext,
     /// The task at the bottom. Without contexts above it, this is `context`, too.
     pub task: KernelContext,
@@ -554,6 +557,19 @@ impl<const N: usize> KernelStack<N> {
     ) {
         self.advance(now);
         self.push(context, Entry::Call { return_to, stack_pointer });
+    }
+
+    /// The scheduler starts. If the context on top is an interrupt, its return path has called the scheduler, because its
+    /// handler never does. From here to its `iret`, transitions show [`KernelContext::Scheduler`] in place of the interrupt,
+    /// also after its task was switched out. Counts and spans do not change. Does nothing in other contexts.
+    pub fn give_way(&mut self, now: Counts<N>) {
+        self.advance(now);
+        let top = self.frames.last_mut();
+        let interrupt = top.filter(|top| matches!(top.context, KernelContext::Interrupt(_)));
+        if let Some(interrupt) = interrupt.filter(|interrupt| !interrupt.gives_way) {
+            interrupt.gives_way = true;
+            self.note_top();
+        }
     }
 
     /// A section of the context on top starts; [`KernelStack::leave_section`] ends it.
@@ -911,6 +927,7 @@ impl<const N: usize> KernelStack<N> {
         let (context, task) = (self.top().context, self.frames[0].context);
         self.top_row = self.ledger.row_position(context);
         if self.keeps_transitions {
+            let context = if self.top().gives_way { KernelContext::Scheduler } else { context };
             self.transitions.push(ContextTransition { context, task, at: self.charged_to });
         }
     }

@@ -20,6 +20,7 @@ enum Event {
     LeavePart,
     LeavePartOf(u32),
     Switch(u64, bool),
+    GiveWay,
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -39,6 +40,7 @@ fn event() -> impl Strategy<Value = Event> {
         Just(Event::LeavePart),
         (0..3_u32).prop_map(Event::LeavePartOf),
         (0..4_u64, any::<bool>()).prop_map(|(task, died)| Event::Switch(task, died)),
+        Just(Event::GiveWay),
     ]
 }
 
@@ -73,6 +75,7 @@ fn apply(cpu: &mut Cpu, tasks: &mut TaskStacks, event: &Event) {
             let _ = cpu.stack.leave_section_of(KernelContext::Function(number), now);
         }
         Event::Idle => cpu.stack.restart(KernelContext::Idle, now),
+        Event::GiveWay => cpu.stack.give_way(now),
         Event::Switch(task, died) => {
             let context = KernelContext::Task(task as u32);
             tasks.switch(&mut cpu.stack, (cpu.task, died), (task, context), now);
@@ -209,6 +212,45 @@ fn a_task_switched_away_in_a_fault_is_in_that_fault_when_it_comes_back_on_anothe
     let row = second.rows().find(|row| row.0 == fault).unwrap().1;
     assert_eq!((row.inclusive, row.completed), ([15], 1));
     assert_eq!((first.total(), second.total()), ([60], [105]));
+}
+
+/// A timer's interrupt gives way to task 9. When task 7 comes back, an NMI interrupts the rest of the return path. The
+/// counts stay with the interrupt.
+#[test]
+fn transitions_show_where_an_interrupt_gives_way() {
+    let (user, scheduler) = (KernelContext::User(7), KernelContext::Scheduler);
+    let timer = KernelContext::Interrupt(0xec);
+    let (mut stack, mut tasks) = (KernelStack::default(), TaskStacks::default());
+    stack.keep_transitions();
+    stack.restart(user, [0]);
+    stack.open_region([0]);
+    stack.give_way([5]);
+    stack.enter_hardware(timer, 0x1000, Some(7), [10]);
+    stack.give_way([30]);
+    let task = KernelContext::KernelThread(9);
+    tasks.switch(&mut stack, (7, false), (9, task), [40]);
+    stack.give_way([50]);
+    tasks.switch(&mut stack, (9, false), (7, user), [60]);
+    stack.enter_hardware(KernelContext::Nmi, 0x900, None, [70]);
+    stack.return_to_kernel(0x900, [75]);
+    stack.return_to_user(7, [80]);
+    let transitions: Vec<_> = stack
+        .take_transitions()
+        .map(|transition| (transition.at[0], transition.context, transition.task))
+        .skip_while(|transition| transition.0 == 0)
+        .collect();
+    let expected = [
+        (10, user, user),
+        (10, timer, user),
+        (30, scheduler, user),
+        (40, task, task),
+        (60, scheduler, user),
+        (70, KernelContext::Nmi, user),
+        (75, scheduler, user),
+        (80, user, user),
+    ];
+    assert_eq!(transitions, expected);
+    assert_eq!(self_count(stack.rows([90]), timer), 45);
 }
 
 #[test]

@@ -228,6 +228,8 @@ pub struct Options {
     pub span_counts: bool,
     /// Whether each change of the context on top is recorded.
     pub transitions: bool,
+    /// Whether transitions also show where an interrupt's return path calls the scheduler. Needs `transitions`.
+    pub reschedules: bool,
     /// The time in which the blocks that a CPU starts are recorded. `None`: no blocks are recorded.
     pub blocks: Option<BlockWindow>,
     /// Whether services of the kernel are recorded.
@@ -291,6 +293,7 @@ impl Default for Options {
             spans: false,
             span_counts: false,
             transitions: false,
+            reschedules: false,
             blocks: None,
             services: false,
             callbacks: false,
@@ -435,7 +438,8 @@ const ROWS: [Row; 35] = [
     words_row!("start", "fast or full", start_fast: "fast" => true, "full" => false),
     words_row!("spans", "on, off or counts", spans, span_counts:
         "off" => (false, false), "on" => (true, false), "counts" => (true, true)),
-    words_row!("transitions", "on or off", transitions: "on" => true, "off" => false),
+    words_row!("transitions", "on, off or reschedules", transitions, reschedules:
+        "off" => (false, false), "on" => (true, false), "reschedules" => (true, true)),
     Row {
         name: "blocks",
         allowed: "CPU:CYCLES:TSC:TSC",
@@ -558,6 +562,8 @@ impl Options {
             "detail=timed and detail=ooo need model=FILE"
         } else if !self.detail.has_model() && self.model.is_some() {
             "model=FILE needs detail=timed or detail=ooo"
+        } else if self.reschedules && self.services {
+            "transitions=reschedules works without services="
         } else {
             return Ok(());
         };
@@ -662,8 +668,12 @@ mod tests {
         assert_eq!((options.cpuid[0].subleaf, options.cpuid[0].edx), (Some(2), 0xff));
         assert_eq!((options.cpuid[1].leaf, options.cpuid[1].subleaf), (0x8000_0006, None));
         assert_eq!(options.arguments().join(","), asked);
-        let options = Options::parse(["out=/r", "spans=counts"]).unwrap();
+        let both = ["out=/r", "services=on", "transitions=reschedules"];
+        assert!(Options::parse(both).unwrap_err().contains("without services"));
+        let options =
+            Options::parse(["out=/r", "spans=counts", "transitions=reschedules"]).unwrap();
         assert!(options.spans && options.span_counts);
+        assert!(options.transitions && options.reschedules);
     }
 
     #[test]
@@ -685,7 +695,7 @@ mod tests {
             ("time=now", "uniform"),
             ("shift=11", "0 to 10"),
             ("spans=", "on, off or counts"),
-            ("transitions=yes", "on or off"),
+            ("transitions=yes", "on, off or reschedules"),
             ("services=yes", "on, off or locks"),
             ("start=slow", "fast or full"),
             ("vcpu_slice=0", "1 to"),

@@ -126,4 +126,11 @@ mod tests {
         assert_eq!(vector_name(0xec), (0, "local_timer".to_owned()));
         assert_eq!(vector_name(0x25), (0x25, "vector 0x25".to_owned()));
     }
+
+    #[test]
+    fn the_scheduler_at_the_end_of_an_interrupt_is_a_cause_of_its_own() {
+        let task = KernelContext::User(7);
+        let name = source_name(KernelContext::Scheduler, task, &Accounting::default());
+        assert_eq!(name, ContextName::Other("function", "scheduler".to_owned()));
+    }
 }

@@ -91,6 +91,7 @@ fn observed_by(watch: &Watch, machine: &Machine) -> String {
         services,
         locks,
         // A few callbacks more for each tick: they change no forecast.
+        reschedules: _,
         callbacks: _,
         delays: _,
         senders: _,

@@ -424,7 +424,8 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
     }
     let open = OpenRun::new("noise", &args.results)?;
     let until = args.until().map(|rule| until(args, rule));
-    let watch = Watch { transitions: true, user, until, ..args.simulated.watch(model) };
+    let watch =
+        Watch { transitions: true, reschedules: true, user, until, ..args.simulated.watch(model) };
     let guest = &args.simulated.guest;
     let stop = stop_on_signals()?;
     let mut prepared = Simulated::prepare(cache, guest, vcpus, watch, stop, |_| Ok(()))?;

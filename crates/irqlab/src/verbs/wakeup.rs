@@ -466,7 +466,7 @@ fn run_simulated(args: &WakeupArgs, model: Option<&str>) -> anyhow::Result<ExitC
     let has_load = args.condition() != Condition::Ambient;
     let default = if has_load { UserMode::Sampled } else { UserMode::Detailed };
     let user = args.user_mode.choose(model.as_ref(), default)?;
-    let watch = Watch { transitions: true, user, ..args.simulated.watch(model) };
+    let watch = Watch { transitions: true, reschedules: true, user, ..args.simulated.watch(model) };
     let stop = stop_on_signals()?;
     let mut prepared =
         Simulated::prepare(cache, &args.simulated.guest, vcpus, watch, stop, |machine| {

@@ -63,6 +63,28 @@ fn the_causes_of_each_wake_up_are_exact_and_the_same_again() {
     assert_eq!(first["observer"]["guest_overhead_ns"], 0);
 }
 
+/// The timer's interrupt takes the CPU from the load, whose return path calls the scheduler: from there to the switch, the load
+/// delays the thread, and no longer the interrupt.
+#[test]
+fn the_scheduler_at_the_end_of_an_interrupt_is_time_of_the_task() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let arguments = ["wakeup", "-q", "--json", "--on", "sim:r4400-1994", "--load", "busy"];
+    let options = ["-p", "2ms", "-d", "60ms", "--keep-worst", "30"];
+    let run = workspace.run(&[&arguments[..], &options].concat()).assert_code(0).json();
+    check_wakeup_sums(&run);
+    let [wakeup] = rows(&run, "wakeup") else { panic!("{run}") };
+    let causes = rows(&run, "causes");
+    let is_load = |row: &&Json| row["class"] == "tasks" && row["name"] == "irqlab-load";
+    let load = causes.iter().find(is_load).unwrap_or_else(|| panic!("no load: {causes:?}"));
+    assert_eq!(load["wakeup_count"], wakeup["wakeup_count"], "{load}");
+    // By table `causes` of `sim verify-probes --experiment wakeup --load busy`, a quarter of the lateness.
+    let ratio = load["late_ratio"].as_f64().unwrap_or_else(|| panic!("{load}"));
+    assert!(ratio > 0.15, "{load}");
+}
+
 /// The waker on the other CPU is never late, and its system call is a part of each wake-up.
 #[test]
 fn wake_ups_that_another_cpu_sends_are_exact_and_the_same_again() {

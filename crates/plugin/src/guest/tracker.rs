@@ -424,6 +424,8 @@ impl Tracker {
                 let target = ReturnTarget::User { pid: self.current_pid(cpu, &mut moment) };
                 self.cpus[cpu].executing_return = Some(ExecutingReturn { address, target });
             }
+            // Services have a context for the scheduler.
+            Action::Schedule if self.services.is_none() => self.cpus[cpu].stack.give_way(now),
             Action::Schedule
             | Action::WakeUp
             | Action::Fault(_)

@@ -165,6 +165,9 @@ fn requested_symbols(options: &Options) -> Result<KernelSymbols, String> {
     if options.senders {
         symbols.follow_senders();
     }
+    if options.reschedules {
+        symbols.follow_reschedules();
+    }
     Ok(symbols)
 }
 

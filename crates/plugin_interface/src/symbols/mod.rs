@@ -156,9 +156,10 @@ pub enum Action {
     IdleLoop,
     /// First instruction of the function that the idle task calls once its CPU is offline.
     CpuDead,
-    /// First instruction of the scheduler's `__schedule`. Only for services, like the next three.
+    /// First instruction of the scheduler's `__schedule`. For services, and for [`KernelSymbols::follow_reschedules`].
     Schedule,
-    /// First instruction of the function that wakes the task in `rdi`, if its state is among the states in `esi`.
+    /// First instruction of the function that wakes the task in `rdi`, if its state is among the states in `esi`. Only for
+    /// services, like the next two.
     WakeUp,
     /// First instruction of a function that tells the kind of a page fault.
     Fault(FaultStep),
@@ -502,6 +503,14 @@ impl KernelSymbols {
     pub fn follow_senders(&mut self) {
         self.follows_senders = true;
         self.points.append(&mut self.sender_points);
+        self.points.sort_by_key(|point| point.0);
+        self.points.dedup_by_key(|point| point.0);
+    }
+
+    /// Follows calls of the scheduler, which show where an interrupt's handler ends whose return path gives way to a task.
+    pub fn follow_reschedules(&mut self) {
+        let schedules = self.service_points.iter().filter(|point| point.1 == Action::Schedule);
+        self.points.extend(schedules);
         self.points.sort_by_key(|point| point.0);
         self.points.dedup_by_key(|point| point.0);
     }

@@ -16,6 +16,8 @@ pub enum Part {
     Delays,
     /// Senders of function calls and interrupts.
     Senders,
+    /// Where an interrupt's return path calls the scheduler.
+    Reschedules,
     /// Services of the kernel.
     Services,
     /// Locks that services take.
@@ -24,8 +26,15 @@ pub enum Part {
 
 impl Part {
     /// All parts.
-    pub const ALL: [Part; 6] =
-        [Part::Contexts, Part::Callbacks, Part::Delays, Part::Senders, Part::Services, Part::Locks];
+    pub const ALL: [Part; 7] = [
+        Part::Contexts,
+        Part::Callbacks,
+        Part::Delays,
+        Part::Senders,
+        Part::Reschedules,
+        Part::Services,
+        Part::Locks,
+    ];
 }
 
 /// A part of a recording needs at least one of the symbols `any_of`. Without all of them, it lacks the content `what`.
@@ -42,7 +51,7 @@ const fn need(part: Part, what: &'static str, any_of: &'static [&'static str]) -
     Need { part, what, any_of }
 }
 
-const NEEDS: [Need; 51] = [
+const NEEDS: [Need; 52] = [
     need(Part::Contexts, "all rows of softirqs", &["handle_softirqs", "__do_softirq"]),
     need(
         Part::Contexts,
@@ -105,6 +114,11 @@ const NEEDS: [Need; 51] = [
     need(Part::Senders, "interrupts call_function_single", &["native_send_call_func_single_ipi"]),
     need(Part::Senders, "interrupts call_function", &["native_send_call_func_ipi"]),
     need(Part::Senders, "interrupts irq_work", &["arch_irq_work_raise"]),
+    need(
+        Part::Reschedules,
+        "time of the scheduler at the end of an interrupt (it is in the interrupt's)",
+        &["__schedule"],
+    ),
     need(Part::Services, "names of system calls", &["sys_call_table"]),
     need(Part::Services, "the scheduler", &["__schedule"]),
     need(Part::Services, "ends of waits", &["try_to_wake_up"]),

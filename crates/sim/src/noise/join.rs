@@ -343,6 +343,10 @@ mod tests {
         assert_eq!(count(&[(tick, 7), (other, 9), (tick, 7), (user, 7)]), 1);
         assert_eq!(count(&[(tick, 7), (other, 9), (tick, 9), (other, 9), (tick, 7), (user, 7)]), 2);
         assert_eq!(count(&[(user, 7), (tick, 7), (user, 7), (tick, 7)]), 2);
+        // The tick's return path calls the scheduler.
+        let scheduler = KernelContext::Scheduler;
+        let gives_way = [(tick, 7), (scheduler, 7), (other, 9), (scheduler, 7), (user, 7)];
+        assert_eq!(count(&gives_way), 1);
         // Task 9 was interrupted before the window, and its tick ends in it.
         assert_eq!(count(&[(user, 7), (tick, 9), (other, 9), (user, 7), (tick, 7)]), 2);
     }

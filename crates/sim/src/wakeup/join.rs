@@ -51,7 +51,8 @@ impl Names {
         number as u32
     }
 
-    /// What runs in a context. `task`: the task at the bottom of the stack; `thread`: the measured thread.
+    /// What runs in a context: the task in [`KernelContext::Scheduler`], where the return path of an interrupt gives way.
+    /// `task`: the task at the bottom of the stack; `thread`: the measured thread.
     pub(super) fn running(
         &mut self,
         (context, task): (KernelContext, KernelContext),
@@ -310,8 +311,8 @@ pub(super) fn disk_interrupt(
 /// transitions of the interrupted CPU.
 ///
 /// The simulator does not see at which instruction the kernel wakes the thread. The stage `waking` ends with the first of
-/// these: the interrupt and its softirqs are over, an interrupt of the wake-up begins on the thread's CPU, or the kernel
-/// switches to the thread.
+/// these: the interrupt and its softirqs are over, also if its return path calls the scheduler; an interrupt of the wake-up
+/// begins on the thread's CPU; the kernel switches to the thread.
 pub(super) fn read_parts(
     interrupt: DiskInterrupt,
     woke_tsc: u64,
@@ -677,6 +678,50 @@ mod tests {
         assert_eq!(parts_of((80, 170), &transitions), expected);
     }
 
+    /// The timer's interrupt gives way to the thread: the time of the scheduler belongs to the task that leaves the CPU.
+    /// Later the thread gives way to a task, and comes back.
+    #[test]
+    fn an_interrupt_ends_where_its_return_path_calls_the_scheduler() {
+        let (scheduler, load) = (KernelContext::Scheduler, KernelContext::User(9));
+        let transitions = [
+            transition(10, load, load),
+            transition(100, TIMER, load),
+            transition(110, scheduler, load),
+            transition(150, SLEEP, THREAD),
+            transition(160, RESCHEDULE, THREAD),
+            transition(170, scheduler, THREAD),
+            transition(180, scheduler, load),
+            transition(190, load, load),
+            transition(200, scheduler, THREAD),
+            transition(210, SLEEP, THREAD),
+        ];
+        let part = |stage, running| Part { stage, running };
+        let expected = [
+            (part(Stage::Expiry, Running::Task(0)), 5),
+            (part(Stage::Expiry, Running::Context(1)), 10),
+            (part(Stage::Scheduling, Running::Task(0)), 40),
+            (part(Stage::Return, Running::Thread), 10),
+            (part(Stage::Return, Running::Context(2)), 10),
+            (part(Stage::Return, Running::Thread), 10),
+            (part(Stage::Scheduling, Running::Task(0)), 20),
+            (part(Stage::Return, Running::Thread), 30),
+        ];
+        assert_eq!(parts_of((95, 230), &transitions), expected);
+        let marks = marks(&transitions, 0, 7, &mut Names::default(), &Accounting::default());
+        let marks: Vec<(u64, What)> = marks.iter().map(|mark| (mark.at_ns, mark.what)).collect();
+        let expected = [
+            (10, What::SwitchTo(0)),
+            (100, What::Enter(1)),
+            (110, What::Leave(1)),
+            (150, What::SwitchBack),
+            (160, What::Enter(2)),
+            (170, What::Leave(2)),
+            (180, What::SwitchTo(0)),
+            (200, What::SwitchBack),
+        ];
+        assert_eq!(marks, expected);
+    }
+
     #[test]
     fn a_task_that_takes_the_cpu_after_the_switch_delays_the_thread() {
         let (idle, task) = (KernelContext::Idle, KernelContext::KernelThread(9));
@@ -804,6 +849,7 @@ mod tests {
             Just(CALL),
             Just(KernelContext::Interrupt(0xfd)),
             Just(KernelContext::KernelThread(9)),
+            Just(KernelContext::Scheduler),
             Just(KernelContext::Unknown),
         ]
     }

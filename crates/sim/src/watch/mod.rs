@@ -76,6 +76,8 @@ pub struct Watch {
     pub span_counts: bool,
     /// Whether each change of the context of a CPU is recorded.
     pub transitions: bool,
+    /// Whether transitions also show where an interrupt's return path calls the scheduler.
+    pub reschedules: bool,
     /// The time in which the blocks that a CPU starts are recorded. `None`: no blocks are recorded.
     pub blocks: Option<BlockWindow>,
     /// Whether services of the kernel are recorded.
@@ -146,6 +148,7 @@ impl Default for Watch {
             spans: false,
             span_counts: false,
             transitions: false,
+            reschedules: false,
             blocks: None,
             services: false,
             locks: false,
@@ -247,6 +250,7 @@ impl KernelFiles {
             Part::Callbacks => watch.callbacks,
             Part::Delays => watch.delays,
             Part::Senders => watch.senders,
+            Part::Reschedules => watch.transitions && watch.reschedules,
             Part::Services => watch.services,
             Part::Locks => watch.services && watch.locks,
         };
@@ -368,7 +372,7 @@ pub struct Recording {
 impl Recording {
     /// Writes the plugin into the cache, and opens a file for the record. [`Recording::accounting`] later copies the record to
     /// `keep_at`; the copy appears there complete or not at all. Options that need a setting of `watch` that is off
-    /// (`span_counts`, `locks`) stay off.
+    /// (`span_counts`, `reschedules`, `locks`) stay off.
     ///
     /// Fails when this irqlab was built without the plugin, or a file cannot be written.
     pub fn new(
@@ -397,6 +401,7 @@ impl Recording {
             spans: watch.spans,
             span_counts: watch.spans && watch.span_counts,
             transitions: watch.transitions,
+            reschedules: watch.transitions && watch.reschedules,
             blocks: watch.blocks,
             services: watch.services,
             locks: watch.services && watch.locks,
