@@ -718,6 +718,59 @@ ffffffff81e00020 __x86_indirect_thunk_rax
         assert_eq!(called(&kernel, 0xffff_ffff_8100_3280, &call_r11), None, "another function");
     }
 
+    /// The class of a tracepoint of the live bench, as the kernel's source has it. A tracepoint that is not here is the only
+    /// one of its class.
+    fn class_of(tracepoint: &str) -> &str {
+        match tracepoint {
+            "softirq_entry" | "softirq_exit" | "softirq_raise" => "softirq",
+            "page_fault_user" | "page_fault_kernel" => "x86_exceptions",
+            "sched_waking" | "sched_wakeup_new" => "sched_wakeup_template",
+            "csd_function_entry" | "csd_function_exit" => "csd_function",
+            "hrtimer_expire_exit" => "hrtimer_class",
+            "timer_expire_exit" => "timer_class",
+            "tasklet_entry" | "tasklet_exit" => "tasklet",
+            "block_rq_complete" => "block_rq_completion",
+            other => other,
+        }
+    }
+
+    /// The live bench's programs at tracepoints that are not in [`PROBES`] would count as self time of the guest's kernel.
+    #[test]
+    fn the_plugin_follows_the_programs_at_each_tracepoint_of_the_live_bench() {
+        let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../live/bpf");
+        let text = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
+        let mut sources = vec![text("handlers.bpf.c"), text("noise.bpf.c")];
+        let headers: Vec<&str> = sources
+            .iter()
+            .flat_map(|source| source.lines())
+            .filter_map(|line| line.strip_prefix("#include \"")?.strip_suffix('"'))
+            .filter(|name| directory.join(name).is_file())
+            .collect();
+        let headers: Vec<String> = headers.into_iter().map(text).collect();
+        sources.extend(headers);
+        let attaches = ["TRACEPOINT(", "TRACEPOINTS(", "CALLBACK(", "AT_ENTRY(", "SEC(\"?raw_tp/"];
+        let mut tracepoints = std::collections::BTreeSet::new();
+        for line in sources.iter().flat_map(|source| source.lines()) {
+            if !line.starts_with("#define")
+                && attaches.iter().any(|macro_name| line.contains(macro_name))
+            {
+                let texts = line.split('"').skip(1).step_by(2);
+                tracepoints.extend(texts.map(|text| text.trim_start_matches("?raw_tp/")));
+            }
+        }
+        // The probes of the calibration, before the window opens.
+        tracepoints.retain(|name| !["sys_enter", "sys_exit"].contains(name));
+        assert!(tracepoints.contains("timer_expire_entry") && tracepoints.len() > 20);
+        for tracepoint in tracepoints {
+            let class = match tracepoint {
+                "_entry" | "_exit" => "x86_irq_vector",
+                tracepoint => class_of(tracepoint),
+            };
+            let function = format!("__bpf_trace_{class}");
+            assert!(PROBES.contains(&&function[..]), "{tracepoint}: {function} is not followed");
+        }
+    }
+
     #[test]
     fn the_vectors_probe_is_where_the_tracker_expects_it() {
         assert_eq!(probe_name(3), Some("__bpf_trace_x86_irq_vector"));

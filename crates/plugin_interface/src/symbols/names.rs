@@ -33,8 +33,9 @@ pub(super) const POINTS: [(&str, Action); 23] = [
     ("handle_irq_event_percpu", Action::IrqLine),
 ];
 
-/// The kernel calls the BPF programs at the live bench's tracepoints through these functions, one per tracepoint class.
-pub(super) const PROBES: [&str; 15] = [
+/// The kernel calls the BPF programs at the live bench's tracepoints through these functions, one per tracepoint class. A
+/// program at a class that is not here counts as self time of what it interrupts. Records have the positions: append only.
+pub(super) const PROBES: [&str; 28] = [
     "__bpf_trace_irq_handler_entry",
     "__bpf_trace_irq_handler_exit",
     "__bpf_trace_softirq",
@@ -50,6 +51,21 @@ pub(super) const PROBES: [&str; 15] = [
     "__bpf_trace_ipi_send_cpu",
     "__bpf_trace_ipi_send_cpumask",
     "__bpf_trace_hrtimer_expire_entry",
+    "__bpf_trace_timer_expire_entry",
+    "__bpf_trace_workqueue_queue_work",
+    "__bpf_trace_workqueue_execute_start",
+    "__bpf_trace_hrtimer_class",
+    "__bpf_trace_timer_class",
+    "__bpf_trace_workqueue_execute_end",
+    "__bpf_trace_tasklet",
+    "__bpf_trace_rcu_invoke_callback",
+    "__bpf_trace_block_rq_complete",
+    // The class of the tracepoint block_rq_complete from Linux 5.18 on.
+    "__bpf_trace_block_rq_completion",
+    "__bpf_trace_sk_data_ready",
+    "__bpf_trace_cpuhp_enter",
+    // The name of x86_exceptions from Linux 6.16 on.
+    "__bpf_trace_exceptions",
 ];
 
 /// Functions that call all BPF programs at a vector's entry one after the other, if several are attached.
