@@ -173,6 +173,14 @@ impl ProbedContext {
         })
     }
 
+    /// Whether the statistics are of this context on this CPU. Several lines, or a line and a softirq, may share a name.
+    #[must_use]
+    pub fn is_of(&self, stats: &ContextStats) -> bool {
+        let context = &stats.context;
+        let of_stats = (stats.cpu, context.kind.label(), context.number, &context.name[..]);
+        (self.cpu, &self.kind[..], self.number, &self.name[..]) == of_stats
+    }
+
     /// Adds the events of a pass. `names`: the pass's events. `overheads`: the overhead of reading each event, per
     /// span and in the order of `names`.
     pub fn add_events(&mut self, stats: &ContextStats, names: &[String], overheads: &[f64]) {
@@ -247,6 +255,8 @@ impl Response for HandlersResponse {
 
 #[cfg(test)]
 mod tests {
+    use attribution::{Context, ContextKind};
+
     use super::*;
     use crate::experiment::BenchError;
     use crate::guest_protocol::{decode, encode};
@@ -302,6 +312,27 @@ mod tests {
         ] {
             let error = read(items).unwrap_err().to_string();
             assert!(error.contains(words), "{words}: {error}");
+        }
+    }
+
+    /// Two lines and a softirq with one name, on two CPUs.
+    #[test]
+    fn statistics_belong_to_the_context_with_their_number_and_kind() {
+        let stats = |cpu, kind, number| {
+            let context = Context { kind, number, name: "ata_piix".to_owned() };
+            ContextStats::new(cpu, context, Timing::Probes, 1)
+        };
+        let all = [
+            stats(0, ContextKind::HardIrq, 14),
+            stats(0, ContextKind::HardIrq, 15),
+            stats(1, ContextKind::HardIrq, 15),
+            stats(0, ContextKind::Softirq, 15),
+        ];
+        for (position, own) in all.iter().enumerate() {
+            let context = ProbedContext::of(own).unwrap();
+            let found: Vec<usize> =
+                (0..all.len()).filter(|index| context.is_of(&all[*index])).collect();
+            assert_eq!(found, [position]);
         }
     }
 }

@@ -5,6 +5,7 @@
 use record::limits::ROWS_MAX;
 use record::{Columns, Format, Table, TableDisplay, column};
 
+use super::sample::probe_overhead_error;
 use super::senders::SenderRow;
 
 /// The measured and the exact values of one context in one condition.
@@ -24,6 +25,8 @@ pub struct CheckedContext {
     pub probed_self_ns: i64,
     /// Sum of the probe overhead that the live bench subtracted from these spans, ns.
     pub probe_overhead_total_ns: u64,
+    /// The live bench's probe overhead within a span in warm caches, ns.
+    pub warm_overhead_ns: u64,
     /// Exact number of spans.
     pub true_count: u64,
     /// Exact sum of the self times, ns, without the time of the probes.
@@ -157,6 +160,13 @@ impl CheckedContext {
         mean(self.probe_overhead_total_ns as f64, self.probed_count)
     }
 
+    /// The detection limit of the mean self time by the probes: the error of the overhead that they subtract, as table handlers
+    /// has it. `None` without probed spans.
+    fn limit_ns(&self) -> Option<f64> {
+        let warm_ns = self.warm_overhead_ns as f64;
+        self.overhead_ns().map(|mean_ns| probe_overhead_error(mean_ns, warm_ns))
+    }
+
     /// The mean probe overhead that would have given the exact mean self time: the subtracted overhead, plus the error
     /// of the mean. `None` if one side has no spans.
     fn exact_overhead_ns(&self) -> Option<f64> {
@@ -174,11 +184,13 @@ impl CheckedContext {
         [probed, truth, error]
     }
 
-    /// Relative error of the mean self time: measured over exact, minus 1. `None` without spans or exact time.
+    /// Relative error of the mean self time: measured over exact, minus 1. `None` without spans or exact time, and for a measured
+    /// mean below its detection limit: the live bench tells such a mean from nothing no better than its limit.
     #[must_use]
     pub fn error_ratio(&self) -> Option<f64> {
         let (probed, truth) = self.probed_mean_ns().zip(self.true_mean_ns())?;
-        (truth > 0.0).then(|| probed / truth - 1.0)
+        let is_below_limit = probed <= self.limit_ns()?;
+        (truth > 0.0 && !is_below_limit).then(|| probed / truth - 1.0)
     }
 }
 
@@ -198,8 +210,8 @@ fn display_by_condition() -> TableDisplay {
 /// Table `probes`: one row per context and condition.
 #[must_use]
 pub fn probes(checked: &[CheckedContext]) -> Table {
-    let doc = "Each context in the guest: measurements of the live bench's probes, and the exact \
-             values of the simulator.";
+    let doc = "Each handler of an IRQ line, system vector and softirq in the guest: measurements of the live bench's probes, and \
+               the exact values of the simulator. A context that one side lacks has count 0 there.";
     let ns = |name: &str, doc: &str| column(name, doc).format(Format::Microseconds);
     let columns = Columns::all([
         column("condition", "Condition: load/rate/stimulus.")
@@ -226,9 +238,20 @@ pub fn probes(checked: &[CheckedContext]) -> Table {
         ns("exact_self_mean_ns", "Exact mean self time, without the time of the probes.")
             .shown_as("exact mean", 97)
             .real(|context: &CheckedContext| context.true_mean_ns()),
-        column("self_mean_error_ratio", "measured_self_mean_ns over exact_self_mean_ns, minus 1.")
-            .shown_as("error", 99)
-            .real(|context: &CheckedContext| context.error_ratio()),
+        column(
+            "self_mean_error_ratio",
+            "measured_self_mean_ns over exact_self_mean_ns, minus 1. Absent if measured_self_mean_ns is at most \
+             self_mean_limit_ns.",
+        )
+        .shown_as("error", 99)
+        .real(|context: &CheckedContext| context.error_ratio()),
+        ns(
+            "self_mean_limit_ns",
+            "Detection limit of measured_self_mean_ns: error of the overhead that the live bench subtracts from a span, as it \
+             states it. A mean up to the limit may be negative.",
+        )
+        .shown_as("limit", 75)
+        .real(|context: &CheckedContext| context.limit_ns()),
         ns(
             "probe_overhead_mean_ns",
             "Probe overhead that the live bench subtracted from a span on average.",
@@ -445,6 +468,7 @@ mod tests {
             probed_count: probed.0,
             probed_self_ns: probed.1 as i64,
             probe_overhead_total_ns: 60,
+            warm_overhead_ns: 6,
             true_count: truth.0,
             true_self_ns: truth.1,
             true_self_instructions: 70,
@@ -468,6 +492,19 @@ mod tests {
     fn the_error_compares_the_means() {
         let error = checked((10, 1_050), (9, 900.0)).error_ratio().unwrap();
         assert!((error - 0.05).abs() < 1e-9, "{error}");
+    }
+
+    /// The overhead is 6 ns a span, also in warm caches, so the limit is 1.5 ns.
+    #[test]
+    fn a_mean_below_its_limit_has_no_relative_error() {
+        let with_mean = |self_ns: i64| CheckedContext {
+            probed_self_ns: self_ns,
+            ..checked((10, 0), (10, 20.0))
+        };
+        assert_eq!(with_mean(-8).limit_ns(), Some(1.5));
+        assert_eq!([-8, 15].map(|self_ns| with_mean(self_ns).error_ratio()), [None, None]);
+        assert!((with_mean(16).error_ratio().unwrap() + 0.2).abs() < 1e-9);
+        assert_eq!(checked((0, 0), (9, 900.0)).limit_ns(), None);
     }
 
     #[test]

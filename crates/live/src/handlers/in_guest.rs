@@ -137,10 +137,8 @@ fn probed(
         let events = bench.measure(request.condition, 1)?;
         let overheads = overhead.events.get(1).map_or(&[][..], Vec::as_slice);
         for context in &mut contexts {
-            let is_same_context = |sample: &&ContextStats| {
-                (sample.cpu, &sample.context.name) == (context.cpu, &context.name)
-            };
-            if let Some(sample) = events.contexts.iter().find(is_same_context) {
+            let has_same_context = |sample: &&ContextStats| context.is_of(sample);
+            if let Some(sample) = events.contexts.iter().find(has_same_context) {
                 context.add_events(sample, &pass.events, overheads);
             }
         }

@@ -1,10 +1,10 @@
 //! Checks the live bench: its BPF programs measure in the guest, and their results are compared with the simulator's
 //! record of the same window, which is exact. `irqlab sim verify-probes` prints the comparison.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use attribution::KernelContext;
-use attribution::context::vector_named;
+use attribution::context::{SYSTEM_VECTORS, vector_named};
+use attribution::{Context, KernelContext};
 use lab::experiment::BenchError;
 use lab::handlers::Condition;
 use lab::handlers::in_guest::{Probed, ProbedContext};
@@ -12,18 +12,18 @@ use lab::handlers::probe_check::{
     CheckedContext, CheckedDelays, CheckedEvent, CheckedSender, ProbeCost,
 };
 use plugin_interface::symbols::{BODY_FIRST, GATE_PROBE, PROBE_FIRST, probe_name};
-use simrecord::counters::{CYCLES, INSTRUCTIONS};
 
 use super::bench::SimBench;
 use super::senders::SenderNames;
 use super::verify_delays::check_delays;
 use super::verify_senders::checked_senders;
-use crate::accounting::{CpuUse, RegionUse, SpanUse};
+use crate::accounting::{Accounting, CpuUse, RegionUse, SpanUse};
+use crate::contexts::context_of as named_context;
 
 /// The results of the live bench and of the simulator for a condition.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verified {
-    /// The contexts that the probes timed, each with the simulator's values.
+    /// The contexts that the probes timed or that only the simulator has, each with the values of both sides.
     pub sources: Vec<CheckedContext>,
     /// The senders of both sides.
     pub senders: Vec<CheckedSender>,
@@ -68,9 +68,13 @@ impl SimBench {
         } else {
             Vec::new()
         };
+        let missed = contexts_without_probes(&probed, region, &outcome.accounting);
         let sources = by_context(&probed)
             .into_values()
-            .filter_map(|source| self.check(&label, &source, region, events_region))
+            .chain(missed)
+            .filter_map(|source| {
+                self.check(&label, (&source, probed.in_span_ns), region, events_region)
+            })
             .collect();
         let delays =
             check_delays(&label, &probed, region, &outcome.accounting, |cycles| self.ns_of(cycles));
@@ -79,6 +83,7 @@ impl SimBench {
             .filter(|(position, _)| *position != GATE_PROBE)
             .filter_map(|(position, name)| self.cost_of_probe(&label, position, name, region));
         let mut warnings = outcome.window.warnings;
+        warnings.extend(unseen_interrupts(&label, region));
         let mut cpus = outcome.accounting.regions.iter().flat_map(|region| &region.cpus);
         if cpus.any(|cpu| gates(cpu).is_none()) {
             warnings.push(GATE_UNSEEN.to_owned());
@@ -86,12 +91,12 @@ impl SimBench {
         Ok(Some(Verified { sources, senders, delays, costs: costs.collect(), warnings, probed }))
     }
 
-    /// Returns the simulator's values for a context that the probes timed. `events`: the region with the probes' counts
-    /// of events, if there was such a region.
+    /// Returns the simulator's values for a context of the probes. `warm_overhead_ns`: their overhead in a span in warm caches.
+    /// `events`: the region with the probes' counts of events, if there was such a region.
     fn check(
         &self,
         condition: &str,
-        source: &ProbedContext,
+        (source, warm_overhead_ns): (&ProbedContext, u64),
         region: &RegionUse,
         events: Option<&RegionUse>,
     ) -> Option<CheckedContext> {
@@ -110,6 +115,7 @@ impl SimBench {
             probed_count: source.count,
             probed_self_ns: source.self_total_ns,
             probe_overhead_total_ns: source.probe_overhead_total_ns,
+            warm_overhead_ns,
             true_count: count,
             true_self_ns: self.ns_of(cycles),
             true_self_instructions: instructions,
@@ -128,26 +134,32 @@ impl SimBench {
         name: &str,
         region: &RegionUse,
     ) -> Option<ProbeCost> {
-        let context = KernelContext::Function(PROBE_FIRST + position);
-        let find_use = |cpu: &CpuUse| {
-            cpu.contexts.iter().find(|context_use| context_use.context == context).copied()
-        };
-        let mut cost = ProbeCost {
+        let [calls, cycles, instructions] = calls_of_probe(position, region);
+        (calls > 0).then(|| ProbeCost {
             condition: condition.to_owned(),
             function: name.to_owned(),
-            calls: 0,
-            instructions: 0,
-            cycles: 0,
-            ns: 0.0,
-        };
-        for context_use in region.cpus.iter().filter_map(find_use) {
-            cost.calls += context_use.completed;
-            cost.instructions += context_use.inclusive[INSTRUCTIONS];
-            cost.cycles += context_use.inclusive[CYCLES];
-        }
-        cost.ns = self.ns_of(cost.cycles);
-        (cost.calls > 0).then_some(cost)
+            calls,
+            instructions,
+            cycles,
+            ns: self.ns_of(cycles),
+        })
     }
+}
+
+/// Returns the number of calls of the programs at a class of tracepoints in the probes' window, their self cycles and their
+/// self instructions, in this order. An interrupt in a call is not its cost.
+fn calls_of_probe(position: u32, region: &RegionUse) -> [u64; 3] {
+    let context = KernelContext::Function(PROBE_FIRST + position);
+    let mut sums = [0; 3];
+    for cpu in &region.cpus {
+        let window = window_of(cpu);
+        let is_call = |span: &&SpanUse| span.context == context && is_within(span, window);
+        for call in cpu.spans.iter().filter(is_call) {
+            let amounts = [1, call.self_cycles, call.self_instructions];
+            sums.iter_mut().zip(amounts).for_each(|(sum, amount)| *sum += amount);
+        }
+    }
+    sums
 }
 
 /// Warning for a CPU on which [`gates`] finds no window.
@@ -241,6 +253,71 @@ fn by_context(probed: &Probed) -> BTreeMap<(String, u32, String), ProbedContext>
     sums
 }
 
+/// Returns the contexts with spans in the probes' window that the live bench lacks: without counts, and with the names of the
+/// simulator.
+fn contexts_without_probes(
+    probed: &Probed,
+    region: &RegionUse,
+    accounting: &Accounting,
+) -> Vec<ProbedContext> {
+    let known: BTreeSet<KernelContext> = probed.contexts.iter().filter_map(context_of).collect();
+    let mut missed = BTreeSet::new();
+    for cpu in &region.cpus {
+        let window = window_of(cpu);
+        let in_window = cpu.spans.iter().filter(|span| is_within(span, window));
+        missed
+            .extend(in_window.map(|span| span.context).filter(|context| !known.contains(context)));
+    }
+    missed.into_iter().filter_map(|context| uncounted(context, accounting)).collect()
+}
+
+/// Returns a context of which the live bench has no span. `None` for contexts that are not compared.
+fn uncounted(context: KernelContext, accounting: &Accounting) -> Option<ProbedContext> {
+    let named = match context {
+        KernelContext::Irq(_) | KernelContext::Softirq(_) => context,
+        KernelContext::Function(number) if (BODY_FIRST..PROBE_FIRST).contains(&number) => {
+            KernelContext::Interrupt(u8::try_from(number - BODY_FIRST).ok()?)
+        }
+        _ => return None,
+    };
+    let Context { kind, number, name } = named_context(named, accounting)?;
+    Some(ProbedContext {
+        cpu: 0,
+        kind: kind.label().to_owned(),
+        number,
+        name,
+        count: 0,
+        self_total_ns: 0,
+        probe_overhead_total_ns: 0,
+        event_spans: 0,
+        event_totals: BTreeMap::new(),
+    })
+}
+
+/// Interrupts at the edges of the window that may lack a body, on a CPU.
+const EDGE_INTERRUPTS_MAX: u64 = 2;
+
+/// Returns a warning for each system vector of which some interrupts called no BPF program. These interrupts have no body, so
+/// table `probes` lacks them on both sides.
+fn unseen_interrupts(condition: &str, region: &RegionUse) -> Vec<String> {
+    let count_of = |context: KernelContext| spans_of(region, context)[0];
+    let edges = EDGE_INTERRUPTS_MAX * region.cpus.len() as u64;
+    let mut warnings = Vec::new();
+    for known in &SYSTEM_VECTORS {
+        let interrupts = count_of(KernelContext::Interrupt(known.vector));
+        let bodies = count_of(KernelContext::Function(BODY_FIRST + u32::from(known.vector)));
+        if interrupts > bodies + edges {
+            warnings.push(format!(
+                "{condition}: in {} of {interrupts} interrupts {}, the kernel called no BPF program: neither side of table \
+                 probes has them",
+                interrupts - bodies,
+                known.name
+            ));
+        }
+    }
+    warnings
+}
+
 /// Returns the simulator's context between the two probes of a context that the live bench timed.
 fn context_of(source: &ProbedContext) -> Option<KernelContext> {
     match source.kind.as_str() {
@@ -331,6 +408,80 @@ mod tests {
             RegionUse { cpus: vec![CpuUse { spans, ..CpuUse::default() }], ..RegionUse::default() };
         assert_eq!(spans_of(&region, softirq), [1, 170 + 20, 85 + 10]);
         assert_eq!(spans_of(&region, body), [1, 30, 15]);
+    }
+
+    fn span(context: KernelContext, start: u64, ended: u64, own: u64) -> SpanUse {
+        SpanUse {
+            context,
+            ended_at_cycles: ended,
+            self_cycles: own,
+            inclusive_cycles: ended - start,
+            self_instructions: own / 2,
+        }
+    }
+
+    fn region_of(spans: Vec<SpanUse>) -> RegionUse {
+        RegionUse { cpus: vec![CpuUse { spans, ..CpuUse::default() }], ..RegionUse::default() }
+    }
+
+    /// A timer with two programs of its own interrupts the first call. The last call is after the window.
+    #[test]
+    fn a_call_of_a_probe_does_not_cost_the_interrupts_in_it() {
+        let (gate, probe) = (PROBE_FIRST + GATE_PROBE, KernelContext::Function(PROBE_FIRST + 2));
+        let vector_probe = KernelContext::Function(PROBE_FIRST + 3);
+        let region = region_of(vec![
+            span(KernelContext::Function(gate), 0, 10, 10),
+            span(vector_probe, 110, 174, 64),
+            span(vector_probe, 400, 464, 64),
+            span(KernelContext::Interrupt(0xec), 100, 552, 324),
+            span(probe, 50, 726, 224),
+            span(probe, 800, 820, 20),
+            span(KernelContext::Function(gate), 900, 910, 10),
+            span(probe, 920, 990, 70),
+        ]);
+        assert_eq!(calls_of_probe(2, &region), [2, 244, 122]);
+        assert_eq!(calls_of_probe(3, &region), [2, 128, 64]);
+        assert_eq!(calls_of_probe(0, &region), [0; 3]);
+    }
+
+    /// The live bench has counted one line, and neither the softirq nor the timer.
+    #[test]
+    fn a_context_that_the_live_bench_lacks_is_compared_with_zero() {
+        let body = KernelContext::Function(BODY_FIRST + 0xec);
+        let region = region_of(vec![
+            span(KernelContext::Irq(24), 10, 20, 10),
+            span(KernelContext::Irq(25), 30, 40, 10),
+            span(body, 52, 58, 6),
+            span(KernelContext::Interrupt(0xec), 50, 60, 4),
+            span(KernelContext::Softirq(3), 60, 70, 10),
+            span(KernelContext::Exception(14), 80, 90, 10),
+        ]);
+        let contexts = vec![source("irq", 24, "a", 0)];
+        let probed = Probed { contexts, ..Probed::default() };
+        let irqs = [(25, "b".to_owned())].into_iter().collect();
+        let accounting = Accounting { irqs, ..Accounting::default() };
+        let missed = contexts_without_probes(&probed, &region, &accounting);
+        let mut names: Vec<_> = missed
+            .iter()
+            .map(|context| (&context.kind[..], context.number, &context.name[..], context.count))
+            .collect();
+        names.sort_unstable();
+        let expected =
+            [("irq", 25, "b", 0), ("softirq", 3, "NET_RX", 0), ("vector", 0, "local_timer", 0)];
+        assert_eq!(names, expected);
+        assert!(missed.iter().all(|context| context_of(context).is_some()));
+    }
+
+    #[test]
+    fn interrupts_that_called_no_program_are_a_warning() {
+        let timer = |start| span(KernelContext::Interrupt(0xec), start, start + 9, 9);
+        let body = |start| span(KernelContext::Function(BODY_FIRST + 0xec), start, start + 5, 5);
+        let mut spans = vec![body(2), timer(0), timer(20), timer(40)];
+        assert_eq!(unseen_interrupts("idle", &region_of(spans.clone())), [""; 0], "the edges");
+        spans.push(timer(60));
+        let warnings = unseen_interrupts("idle", &region_of(spans));
+        assert_eq!(warnings.len(), 1);
+        assert!(warnings[0].starts_with("idle: in 3 of 4 interrupts local_timer"), "{warnings:?}");
     }
 
     #[test]
