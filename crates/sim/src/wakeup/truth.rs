@@ -59,8 +59,6 @@ pub(super) struct CpuTruth<'a> {
     contexts: Vec<TracedContext>,
     /// The tasks that had the CPU, in order.
     tasks: Vec<TaskStart>,
-    /// The local timer's interrupts, from the first to the last instruction.
-    timers: Vec<Interval>,
 }
 
 /// A context between its probes.
@@ -117,15 +115,12 @@ impl<'a> CpuTruth<'a> {
         };
         let probes = spans.iter().filter(|(_, context)| probe_position(*context).is_some());
         let probe_spans = cpu.spans.iter().filter(|span| probe_position(span.context).is_some());
-        let timers =
-            spans.iter().filter(|(_, context)| *context == KernelContext::Interrupt(LOCAL_TIMER));
         CpuTruth {
             transitions,
             probes: probes.map(|(interval, _)| *interval).collect(),
             probe_cycles: probe_spans.map(|span| span.self_cycles).sum(),
             contexts: traced_contexts(&spans, &calls_of),
             tasks: task_starts(transitions, &calls_of(&[SWITCH_PROBE])),
-            timers: timers.map(|(interval, _)| *interval).collect(),
         }
     }
 
@@ -210,10 +205,7 @@ impl<'a> CpuTruth<'a> {
             .filter(|(interval, context)| *context == timer && interval.contains(woken_tsc))
             .map(|(interval, _)| interval.start)
             .max();
-        let entered_tsc = seen_tsc.and_then(|seen_tsc| {
-            let interrupts = self.timers.iter().filter(|timer| timer.contains(seen_tsc));
-            interrupts.map(|timer| timer.start).max()
-        });
+        let entered_tsc = seen_tsc.and_then(|seen_tsc| self.timer_entry(seen_tsc));
         let is_in_window = |tsc: u64| woken_tsc <= tsc && tsc < window.time.end;
         let switched_tsc = self
             .tasks
@@ -239,6 +231,26 @@ impl<'a> CpuTruth<'a> {
         // An interrupt may run already when the timer is due.
         let after_due = |tsc: u64| tsc.saturating_sub(window.time.start);
         instants.into_iter().filter_map(|(instant, tsc)| Some((instant, after_due(tsc?)))).collect()
+    }
+
+    /// When the local timer's interrupt began whose first tracepoint is at `seen_tsc`. Only an NMI can come in between.
+    ///
+    /// The span of the interrupt does not tell: if its return path gives way to another task, it ends when the interrupted task
+    /// has the CPU again.
+    fn timer_entry(&self, seen_tsc: u64) -> Option<u64> {
+        let timer = KernelContext::Interrupt(LOCAL_TIMER);
+        let last_timer = |transitions: &[ContextTransition]| {
+            transitions.iter().rposition(|transition| transition.context == timer)
+        };
+        let end = self.transitions.partition_point(|transition| transition.tsc <= seen_tsc);
+        let mut entry = last_timer(&self.transitions[..end])?;
+        while entry > 0
+            && self.transitions[entry - 1].context == KernelContext::Nmi
+            && let Some(earlier) = last_timer(&self.transitions[..entry])
+        {
+            entry = earlier;
+        }
+        Some(self.transitions[entry].tsc)
     }
 
     /// The task that has the CPU at a time. Unknown before the first one.
@@ -509,6 +521,23 @@ mod tests {
         assert_eq!(instants, expected);
         let truth = CpuTruth::new(&cpu.cpu);
         assert_eq!(truth.probe_calls(), (9, 45));
+    }
+
+    /// An NMI interrupts the entry of the timer's interrupt, whose return path gives way to the thread. The interrupt ends when the
+    /// load has the CPU again: its span is as long as without the thread's time.
+    #[test]
+    fn the_entry_of_an_interrupt_that_gives_way_is_known() {
+        let mut cpu = Cpu::new(KernelContext::User(8));
+        cpu.enter(110, TIMER).enter(112, KernelContext::Nmi).leave(117);
+        cpu.probe(120, VECTOR).enter(125, BODY).probe(140, WAKE).leave(150).probe(150, VECTOR);
+        cpu.probe(250, SWITCH).switch(260, USER, Vec::new());
+        cpu.switch(400, KernelContext::User(8), vec![(110, TIMER)]);
+        cpu.leave(420);
+        let timer = cpu.cpu.spans.last_mut().unwrap();
+        (timer.context, timer.inclusive_cycles) = (TIMER, 420 - 110 - (400 - 260));
+        let (_, instants) = cpu.wake_up(100, 300);
+        let expected = [(Instant::InterruptEntered, 10), (Instant::InterruptSeen, 20)];
+        assert_eq!(instants[..2], expected);
     }
 
     /// The timer's interrupt of the wake-up comes within a probe of another event: only the probe's own time is its cost.
