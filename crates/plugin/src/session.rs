@@ -33,12 +33,13 @@ use crate::qemu::{Qemu, Registers};
 use crate::time::clock::Clock;
 use crate::time::progress::ProgressFile;
 use crate::time::tsc::TscReadings;
+use crate::time::withheld::Withholding;
 use crate::writer::{Ending, Writer};
 use plugin_interface::options::{Options, User};
 use plugin_interface::symbols::Action;
 use simrecord::counters::{Counts, INSTRUCTIONS, TIME};
 use simrecord::marker;
-use simrecord::record::{CountersOf, Hotplug, HotplugState, Marker, Notice, Record};
+use simrecord::record::{CountersOf, Hotplug, HotplugState, Marker, Notice, Record, Withheld};
 
 /// The recording of this process. `None` before it starts.
 static SESSION: Mutex<Option<Session>> = Mutex::new(None);
@@ -85,6 +86,8 @@ pub(crate) struct Session {
     pub(crate) isolation: Isolation,
     pub(crate) clock: Clock,
     pub(crate) tsc: TscReadings,
+    /// When the host withholds a vCPU. `None`: never.
+    pub(crate) withholding: Option<Withholding>,
     /// The contexts of each vCPU.
     pub(crate) tracker: Tracker,
     pub(crate) spans: Spans,
@@ -184,6 +187,24 @@ impl Session {
     /// Keeps devices' writes for the caches while instructions are counted and the level has caches.
     pub(crate) fn follow_writes(&self) {
         dma::set_follows_writes(self.level.is_counting() && self.models.has_caches());
+    }
+
+    /// Lets the host withhold `vcpu` if that is due in an open region, and writes for how long. Call it between two blocks,
+    /// where a time slice ends or the vCPU takes an interrupt.
+    pub(crate) fn withhold(&mut self, vcpu: u32) {
+        let Some(withholding) = &mut self.withholding else { return };
+        if !self.regions.contains_now(vcpu as usize) || self.writer.has_ended() {
+            return;
+        }
+        cpu::with_vcpu(vcpu, |cpu| cpu.retire_pending(0));
+        let now_ns = self.clock.now_ns(vcpu);
+        if let Some(length_ns) = withholding.withheld_ns(vcpu, now_ns) {
+            self.clock.withhold(vcpu, length_ns);
+            let region = self.regions.number();
+            // The time-stamp counter counts nanoseconds.
+            let withheld = Withheld { cpu: vcpu, region, tsc: now_ns, length: length_ns };
+            self.writer.write(&Record::Withheld(withheld));
+        }
     }
 
     /// The tracker, and the guest at an event on a vCPU. `remaining`: how many counted instructions of the block have

@@ -242,6 +242,8 @@ pub struct Options {
     pub delays: bool,
     /// Whether senders of function calls and interrupts are recorded.
     pub senders: bool,
+    /// The vCPU that the simulated host withholds now and then while a region is open. `None`: no vCPU.
+    pub withhold: Option<u32>,
     /// When the first region of interest opens.
     pub roi: Roi,
     /// The file with the kernel's symbols: [`crate::symbols::KernelSymbols`] as text.
@@ -300,6 +302,7 @@ impl Default for Options {
             delays: false,
             senders: false,
             locks: false,
+            withhold: None,
             roi: Roi::Marker,
             symbols: None,
             offsets: None,
@@ -368,7 +371,7 @@ macro_rules! words_row {
     };
 }
 
-const ROWS: [Row; 35] = [
+const ROWS: [Row; 36] = [
     file_row!(out),
     words_row!("detail", "fast, count, timed or ooo", detail:
         "fast" => Detail::Fast, "count" => Detail::Count, "timed" => Detail::Timed, "ooo" => Detail::Ooo),
@@ -454,6 +457,16 @@ const ROWS: [Row; 35] = [
     words_row!("callbacks", "on or off", callbacks: "on" => true, "off" => false),
     words_row!("delays", "on or off", delays: "on" => true, "off" => false),
     words_row!("senders", "on or off", senders: "on" => true, "off" => false),
+    Row {
+        name: "withhold",
+        allowed: "the number of a vCPU, 0 to 15",
+        set: |options, text| {
+            let vcpu = text.parse().ok().filter(|vcpu| (*vcpu as usize) < CPUS_MAX)?;
+            options.withhold = Some(vcpu);
+            Some(())
+        },
+        values: |options| options.withhold.iter().map(u32::to_string).collect(),
+    },
     file_row!(symbols),
     file_row!(offsets),
     file_row!(annotate),
@@ -554,6 +567,10 @@ impl Options {
             "sample= needs detail=ooo without misses=on"
         } else if self.until.is_some() && !(self.detail.has_model() && self.time == Time::Model) {
             "until= needs time=model, and detail=timed or detail=ooo"
+        } else if self.withhold.is_some()
+            && !(self.detail.has_model() && self.time == Time::Model && self.is_all_detailed())
+        {
+            "withhold= needs time=model, and detail=timed or detail=ooo without sample= and user=sampled"
         } else if self.user == User::Sampled
             && (self.detail != Detail::Ooo || self.sampling.is_some() || self.misses)
         {
@@ -568,6 +585,11 @@ impl Options {
             return Ok(());
         };
         Err(conflict.to_owned())
+    }
+
+    /// Whether cores execute everything in detail.
+    fn is_all_detailed(&self) -> bool {
+        self.sampling.is_none() && self.user == User::Detailed
     }
 
     /// Whether shadow caches are wanted.
@@ -691,6 +713,8 @@ mod tests {
             ("until=spans:0:1:0", "spans:N:WINDOW_NS:WARM_UP_NS"),
             ("until=spans:9:1", "spans:N:WINDOW_NS:WARM_UP_NS"),
             ("until=spans:9:1:0", "needs time=model"),
+            ("withhold=16", "0 to 15"),
+            ("withhold=0", "needs time=model"),
             ("model=/m", "detail=timed"),
             ("time=now", "uniform"),
             ("shift=11", "0 to 10"),

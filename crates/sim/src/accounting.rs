@@ -12,6 +12,7 @@ mod services;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufReader, Seek, SeekFrom};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use attribution::{KernelContext, SYSCALL_32};
@@ -26,7 +27,7 @@ use simrecord::reader::{self, Stream};
 use simrecord::record::{
     self, DelayEvents, ExecutedBlock, FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_SAMPLED,
     FEATURE_TASKS, Group, Hotplug, HotplugState, KernelCount, MissCount, MissCurvePoint, MissKind,
-    Notice, Record, SampledPart, Span, Transition, USER_MODE, Value, ValuesKind,
+    Notice, Record, SampledPart, Span, Transition, USER_MODE, Value, ValuesKind, Withheld,
 };
 
 use crate::text::printable;
@@ -165,6 +166,8 @@ pub struct CpuUse {
     pub delays: Vec<DelayUse>,
     /// Changes of the context on top of its stack, in order, if they were requested.
     pub transitions: Vec<ContextTransition>,
+    /// Times in which the host withheld this CPU, by the time-stamp counter, in order.
+    pub withheld: Vec<Range<u64>>,
     /// Blocks that this CPU started, in order, if they were requested.
     pub blocks: Vec<BlockStart>,
     /// Counters that the guest's kernel keeps itself.
@@ -385,6 +388,7 @@ impl Accounting {
         accounting.add_senders(&parsed.sent, &parsed.queued_runs)?;
         accounting.add_transitions(&parsed.transitions)?;
         accounting.add_blocks(&parsed.executed_blocks)?;
+        accounting.add_withheld(&parsed.withheld)?;
         accounting.add_kernel_counts(&parsed.kernel_counts)?;
         accounting.add_hotplug(&parsed.hotplug)?;
         let Accounting { regions, broken, .. } = &mut accounting;
@@ -541,6 +545,18 @@ impl Accounting {
                 return Err(bad("executed blocks are out of order"));
             }
             starts.push(start);
+        }
+        Ok(())
+    }
+
+    /// Adds the times in which the host withheld a CPU, in the order of the record. Fails if they are not in the order of time.
+    fn add_withheld(&mut self, rows: &[Withheld]) -> Result<()> {
+        for row in rows {
+            let times = &mut self.cpu_mut(row.region, row.cpu)?.withheld;
+            if times.last().is_some_and(|last| last.end > row.tsc) {
+                return Err(bad("times of a withheld CPU are out of order"));
+            }
+            times.push(row.tsc..row.tsc.saturating_add(row.length));
         }
         Ok(())
     }
@@ -775,6 +791,7 @@ fn cpu_use(region: &CpuRegion) -> CpuUse {
         span_counts: Vec::new(),
         delays: Vec::new(),
         transitions: Vec::new(),
+        withheld: Vec::new(),
         blocks: Vec::new(),
         kernel: Vec::new(),
     }
@@ -1104,6 +1121,21 @@ mod tests {
         assert_eq!(lines(&Accounting::of_record(&stream(2, records)).unwrap()).len(), 2);
         let early = hotplug(HotplugState::Offline, 40);
         assert!(Accounting::of_record(&stream(2, [early, rows].concat())).is_err());
+    }
+
+    #[test]
+    fn times_of_a_withheld_cpu_are_in_the_order_of_time() {
+        let withheld = |tsc| Record::Withheld(Withheld { cpu: 1, region: 1, tsc, length: 30 });
+        let account = |times: [u64; 2]| {
+            let rows = [region(0, 0, 0), region(1, 0, 0)].concat();
+            Accounting::of_record(&stream(2, [times.map(withheld).to_vec(), rows].concat()))
+        };
+        let cpus = &account([500, 530]).unwrap().regions[0].cpus;
+        assert_eq!(
+            (&cpus[0].withheld[..], &cpus[1].withheld[..]),
+            (&[][..], &[500..530, 530..560][..])
+        );
+        assert!(account([500, 529]).is_err());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::record::{
     LockCounts, Marker, MissCount, MissCurvePoint, NAME_PART_BYTES, ProfileSlot, QueuedRun, Record,
     Region, SampledPart, Sent, ServiceBucket, ServiceMisses, ServiceRow, ServiceTotals,
     ServiceWait, ShadowCaches, SharedMisses, Span, StructureKind, StructureName, SyscallFunction,
-    Transition, UserFunction, Value, Values,
+    Transition, UserFunction, Value, Values, Withheld,
 };
 
 /// A context of a region, with its counters.
@@ -116,6 +116,8 @@ pub struct ParsedRecord {
     pub kernel_counts: Vec<KernelCount>,
     /// CPUs that went offline or came back.
     pub hotplug: Vec<Hotplug>,
+    /// Times in which the host withheld a CPU.
+    pub withheld: Vec<Withheld>,
     /// How often each annotation was reached.
     pub annotations: Vec<AnnotationRow>,
     /// Values that annotations recorded.
@@ -180,6 +182,7 @@ impl ParsedRecord {
             Record::ExecutedBlock(block) => self.executed_blocks.push(*block),
             Record::KernelCount(count) => self.kernel_counts.push(*count),
             Record::Hotplug(hotplug) => self.hotplug.push(*hotplug),
+            Record::Withheld(withheld) => self.withheld.push(*withheld),
             Record::Task(task) => set_name(&mut self.tasks, task.pid, &task.comm),
             Record::IrqName(name) => set_name(&mut self.irqs, name.irq, &name.name),
             Record::Annotation(row) => self.annotations.push(*row),

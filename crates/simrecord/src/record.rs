@@ -18,7 +18,7 @@ pub const RECORDS_MAX: u64 = 1 << 22;
 /// First number of the header: "irqlabrc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"irqlabrc");
 /// Version of the format. It changes whenever the meaning of a record changes.
-pub const FORMAT_VERSION: u32 = 14;
+pub const FORMAT_VERSION: u32 = 15;
 /// Maximum number of spans whose counters are recorded. They take up to a third of [`RECORDS_MAX`].
 pub const SPAN_COUNTS_MAX: u32 = 1 << 18;
 /// Maximum number of [`ExecutedBlock`] records in a stream: a quarter of [`RECORDS_MAX`].
@@ -178,6 +178,8 @@ pub enum Record {
     UserFunction(UserFunction),
     /// A CPU starts a translated block of the kernel, or enters user mode.
     ExecutedBlock(ExecutedBlock),
+    /// The host begins to withhold a CPU.
+    Withheld(Withheld),
 }
 
 /// Settings of the recording.
@@ -464,6 +466,17 @@ pub struct ExecutedBlock {
     pub l1_misses: u64,
     /// Misses of L2 by fetches, loads and stores. 0 without a model with an L2.
     pub l2_misses: u64,
+}
+
+/// A time in which the simulated host withholds a CPU: the CPU executes nothing, and its time goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Withheld {
+    pub cpu: u32,
+    pub region: u32,
+    /// The CPU's time-stamp counter at the start.
+    pub tsc: u64,
+    /// Length of the time by the time-stamp counter.
+    pub length: u64,
 }
 
 numbered! {

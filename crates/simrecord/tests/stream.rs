@@ -9,7 +9,7 @@ use simrecord::record::{
     Counters, CountersOf, Detail, End, ExecutedBlock, FORMAT_VERSION, Group, Header, Hotplug,
     HotplugState, IrqName, KernelCount, Marker, MissCount, MissCurvePoint, MissKind, Notice,
     QueuedRun, Record, RecordError, Region, Roi, Sent, SentKind, ShadowCaches, Span, Task,
-    Transition, UserFunction, Value, Values, ValuesKind,
+    Transition, UserFunction, Value, Values, ValuesKind, Withheld,
 };
 
 const HEADER: Header = Header {
@@ -151,6 +151,11 @@ fn record() -> impl Strategy<Value = Record> {
         (cpu.clone(), any::<(u32, bool, bool)>(), any::<(u64, u64)>()).prop_map(
             |(cpu, (region, at_close, inside), (code, value))| {
                 Record::KernelCount(KernelCount { cpu, region, at_close, code, value, inside })
+            }
+        ),
+        (cpu.clone(), any::<u32>(), any::<(u64, u64)>()).prop_map(
+            |(cpu, region, (tsc, length))| {
+                Record::Withheld(Withheld { cpu, region, tsc, length })
             }
         ),
         (cpu, any::<(u32, u64)>(), 0..HotplugState::ALL.len()).prop_map(

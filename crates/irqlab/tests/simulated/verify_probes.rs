@@ -134,6 +134,7 @@ fn options_of_the_other_experiment_are_refused() {
         &["--experiment", "wakeup", "--delays"],
         "--delays works only with --experiment handlers",
     );
+    refused(&["--withhold"], "work only with --experiment wakeup");
     refused(&["--experiment", "wakeup", "-d", "1h"], "the guest keeps all parts of all of them");
     refused(&["--experiment", "wakeup", "-p", "1s", "-d", "10ms"], "no thread would wake up");
 }
@@ -194,4 +195,35 @@ fn the_live_bench_of_wakeup_agrees_with_the_simulator() {
         assert!(counts(row).0.abs_diff(counts(row).1) <= awake, "{row}");
         assert!(number(row, "error_max_ns") < 10.0 * probe_ns, "{row}");
     }
+}
+
+/// The simulated host withholds the CPU. The live bench has this time in the part `late timer`, at the same length as the
+/// simulator, and each part contains the host's time in it. The result is the same again, to the byte.
+#[test]
+fn the_live_bench_of_wakeup_finds_each_timer_that_the_host_made_late() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let arguments = ["sim", "verify-probes", "-q", "--json", "--experiment", "wakeup"];
+    let options = ["--withhold", "-d", "60ms", "-p", "500us", "--warm-up", "20ms"];
+    let measure = || workspace.run(&[&arguments[..], &options[..]].concat()).assert_code(0).json();
+    let run = measure();
+    let wakeups = &rows(&run, "wakeups")[0];
+    assert!((9..=12).contains(&uint(wakeups, "withheld_count")), "{wakeups}");
+    let late = uint(wakeups, "late_total_ns");
+    assert_eq!(uint(wakeups, "measured_total_ns"), late, "{wakeups}");
+    assert_eq!(uint(wakeups, "exact_total_ns"), late, "{wakeups}");
+    let host = rows(&run, "delays").iter().find(|row| row["kind"] == "host");
+    let host = host.unwrap_or_else(|| panic!("no timer was due while the CPU was withheld: {run}"));
+    assert_eq!((&host["class"], &host["name"]), (&"late timer".into(), &"withheld CPU".into()));
+    let delays = uint(host, "wakeup_count");
+    assert!(delays > 0, "{host}");
+    for column in ["found_count", "within_count", "host_contained_count"] {
+        assert_eq!(uint(host, column), delays, "{column}: {host}");
+    }
+    // Almost all of the delay is the host's time, and no delay is longer than a withheld time and a probe or two.
+    assert!(number(host, "host_mean_ns") > 0.8 * number(host, "exact_mean_ns"), "{host}");
+    assert!(uint(host, "exact_max_ns") < 550_000, "{host}");
+    assert_eq!(measure()["tables"], run["tables"], "the same machine again");
 }

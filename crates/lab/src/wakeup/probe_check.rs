@@ -133,6 +133,8 @@ pub struct ExactPart {
     pub length_ns: u64,
     /// Time of the BPF programs in the part, ns.
     pub probes_ns: u64,
+    /// Time in which the simulated host withheld the CPU in the part, ns.
+    pub host_ns: u64,
 }
 
 /// A wake-up as the simulator saw it.
@@ -161,6 +163,8 @@ pub struct ConditionCheck {
     pub exact: Vec<ExactWakeup>,
     /// Number of the kernel's events that the live bench lost.
     pub lost_events: u64,
+    /// How often the simulated host withheld a measured CPU in the window.
+    pub withheld_count: u64,
     /// Calls of BPF programs in the window, and the sum of their times, ns, without interrupts within them.
     pub probe_calls: (u64, f64),
 }
@@ -194,6 +198,7 @@ impl ConditionCheck {
                 let times = times.entry(key(&part.cause)).or_default();
                 times.exact_ns += part.length_ns;
                 times.probes_ns += part.probes_ns;
+                times.host_ns += part.host_ns;
             }
             for (key, times) in times {
                 compared.entry(key).or_default().add(times);
@@ -211,6 +216,7 @@ struct PartTimes {
     measured_ns: u64,
     exact_ns: u64,
     probes_ns: u64,
+    host_ns: u64,
 }
 
 /// A part in all wake-ups.
@@ -223,6 +229,8 @@ pub struct ComparedPart {
     pub exact_total_ns: u64,
     /// Time of the BPF programs in the part, ns.
     pub probes_total_ns: u64,
+    /// Time in which the simulated host withheld the CPU in the part, ns.
+    pub host_total_ns: u64,
     /// Largest difference of a single wake-up, ns.
     pub error_max_ns: u64,
 }
@@ -259,6 +267,7 @@ impl ComparedPart {
         self.measured_total_ns += times.measured_ns;
         self.exact_total_ns += times.exact_ns;
         self.probes_total_ns += times.probes_ns;
+        self.host_total_ns += times.host_ns;
         self.error_max_ns = self.error_max_ns.max(times.measured_ns.abs_diff(times.exact_ns));
     }
 
@@ -373,6 +382,16 @@ fn number_columns<'a>() -> Columns<'a, PartRow<'a>> {
         )
         .shown_as("probes in it", 70)
         .real(|row: &PartRow<'_>| mean(row.part.probes_total_ns as f64, row.part.exact_count)),
+        us_column(
+            "host_mean_ns",
+            "Exact time in which the host withheld the CPU in the part (--withhold), mean over the wake-ups with the part. \
+             Absent if it never did.",
+        )
+        .shown_as("host in it", 69)
+        .real(|row: &PartRow<'_>| {
+            let total_ns = row.part.host_total_ns;
+            if total_ns == 0 { None } else { mean(total_ns as f64, row.part.exact_count) }
+        }),
         column(
             "verdict",
             "within 5 %, or differs: a part that at least 100 wake-ups have, and that lasts at least ten times the mean \
@@ -468,6 +487,9 @@ pub fn wakeups(checks: &[ConditionCheck]) -> Table {
         column("lost_event_count", "Events of the kernel that the live bench lost.")
             .shown_as("lost events", 40)
             .uint(|check: &ConditionCheck| check.lost_events),
+        column("withheld_count", "How often the host withheld a CPU (--withhold) between the first due time and the last wake-up. Absent if it never did.")
+            .shown_as("withheld", 41)
+            .uint(|check: &ConditionCheck| (check.withheld_count > 0).then_some(check.withheld_count)),
         us_column("late_total_ns", "Lateness of all joined wake-ups, by the threads' readings.")
             .shown_as("late", 85)
             .uint(|check: &ConditionCheck| {
@@ -623,7 +645,12 @@ mod tests {
                 late_ns: 10_000,
                 parts: exact
                     .into_iter()
-                    .map(|(cause, length_ns)| ExactPart { cause, length_ns, probes_ns: 100 })
+                    .map(|(cause, length_ns)| ExactPart {
+                        cause,
+                        length_ns,
+                        probes_ns: 100,
+                        host_ns: 0,
+                    })
                     .collect(),
                 instants: vec![
                     (Instant::InterruptEntered, 450),

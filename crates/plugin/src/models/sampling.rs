@@ -35,7 +35,7 @@ fn start_of_unit(sampling: &Sampling, vcpu: u32, unit: u64) -> Instructions {
 }
 
 /// A pseudo-random number that depends on all bits of `number`: SplitMix64 (Steele and others, OOPSLA 2014).
-fn scrambled(number: u64) -> u64 {
+pub(crate) fn scrambled(number: u64) -> u64 {
     let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

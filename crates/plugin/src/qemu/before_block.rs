@@ -78,6 +78,7 @@ fn do_due_work(vcpu: u32, block: &Block) {
         }
     }
     if slice_is_over {
+        session.withhold(vcpu);
         session.clock.end_slice(vcpu, block);
         session.close_if_enough(vcpu);
         held::hold_if_requested();

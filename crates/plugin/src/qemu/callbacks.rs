@@ -213,6 +213,9 @@ extern "C" fn on_discontinuity(
         Discontinuity { interrupted: interrupted_address, handler: handler_address, is_exception };
     session.tracker.forget_failed_instruction(vcpu as usize, entry);
     session.complete_block_event(vcpu);
+    if !is_exception {
+        session.withhold(vcpu);
+    }
     if let Some((tracker, moment)) = session.moment(vcpu, 0) {
         let counts = moment.now;
         let vector = tracker.enter_handler(vcpu as usize, entry, moment);

@@ -31,6 +31,7 @@ use crate::time::limit;
 use crate::time::pause;
 use crate::time::progress::ProgressFile;
 use crate::time::tsc::TscReadings;
+use crate::time::withheld::Withholding;
 use crate::writer::Writer;
 use plugin_interface::annotations::AnnotationList;
 use plugin_interface::options::{Options, Time, VERSION_BYTES_MAX};
@@ -124,6 +125,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         isolation: Isolation::default(),
         clock: Clock::new(parameters),
         tsc: TscReadings::default(),
+        withholding: options.withhold.map(Withholding::new),
         tracker,
         spans,
         executed_blocks: ExecutedBlocks::new(options.blocks),

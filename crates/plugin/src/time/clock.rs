@@ -174,6 +174,12 @@ impl Clock {
         }
     }
 
+    /// The host withholds a vCPU: it executes nothing for `ns`, and its time goes on.
+    pub(crate) fn withhold(&mut self, vcpu: u32, ns: u64) {
+        cpu::with_vcpu(vcpu, |cpu| cpu.wait(cycles_of(ns, self.parameters.hz)));
+        self.publish_time(vcpu);
+    }
+
     /// A vCPU is about to halt while no instructions are counted.
     pub(crate) fn halt_uncounted(&mut self, vcpu: u32) {
         self.note_halted(vcpu);
@@ -449,7 +455,7 @@ impl Clock {
     }
 
     /// Guest time as the vCPU sees it, in ns.
-    fn now_ns(&self, vcpu: u32) -> u64 {
+    pub(crate) fn now_ns(&self, vcpu: u32) -> u64 {
         let now = if self.parameters.bias.is_some() {
             self.rounds.now_ns(vcpu as usize, self.since_slice_ns(vcpu))
         } else {

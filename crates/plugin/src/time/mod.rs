@@ -8,6 +8,7 @@
 //! - `pause`: the time of a `pause` instruction at the level `fast`.
 //! - `tsc`: corrects the guest's reads of its time-stamp counter.
 //! - `limit`: ends the machine when its guest time is up.
+//! - `withheld`: when the simulated host withholds a vCPU.
 //! - `progress`: reports guest time to the host.
 
 pub(crate) mod clock;
@@ -17,3 +18,4 @@ pub(crate) mod pause;
 pub(crate) mod progress;
 pub(crate) mod rounds;
 pub(crate) mod tsc;
+pub(crate) mod withheld;

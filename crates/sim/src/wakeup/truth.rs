@@ -5,6 +5,8 @@
 //! thread, and switches to a task, when it calls the programs of these tracepoints. The plugin follows these calls, and
 //! knows from the kernel's own functions which interrupt, softirq or task is concerned.
 
+use std::collections::BTreeMap;
+
 use attribution::KernelContext;
 use lab::wakeup::probe_check::Instant;
 use lab::wakeup::{Part, Stage};
@@ -34,6 +36,11 @@ impl Interval {
     fn contains(self, tsc: u64) -> bool {
         self.start <= tsc && tsc < self.end
     }
+
+    /// The time that both intervals have.
+    fn overlap_ns(self, other: Interval) -> u64 {
+        self.end.min(other.end).saturating_sub(self.start.max(other.start))
+    }
 }
 
 /// The position of the probe whose programs run in a context; all wake-ups have one position. `None` for other contexts
@@ -53,8 +60,8 @@ pub(super) struct CpuTruth<'a> {
     transitions: &'a [ContextTransition],
     /// When BPF programs ran.
     probes: Vec<Interval>,
-    /// Cycles of these calls, without the contexts that interrupted them.
-    probe_cycles: u64,
+    /// When the host withheld the CPU.
+    withheld: Vec<Interval>,
     /// The contexts between their probes, sorted by start.
     contexts: Vec<TracedContext>,
     /// The tasks that had the CPU, in order.
@@ -76,12 +83,13 @@ struct TaskStart {
     task: KernelContext,
 }
 
-/// A part of a wake-up, with the time of BPF programs in it.
+/// A part of a wake-up, with the time of BPF programs in it, and the time in which the host withheld the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TruePart {
     pub(super) part: Part,
     pub(super) length_ns: u64,
     pub(super) probes_ns: u64,
+    pub(super) host_ns: u64,
 }
 
 /// A wake-up to divide.
@@ -114,19 +122,13 @@ impl<'a> CpuTruth<'a> {
                 .collect()
         };
         let probes = spans.iter().filter(|(_, context)| probe_position(*context).is_some());
-        let probe_spans = cpu.spans.iter().filter(|span| probe_position(span.context).is_some());
         CpuTruth {
             transitions,
             probes: probes.map(|(interval, _)| *interval).collect(),
-            probe_cycles: probe_spans.map(|span| span.self_cycles).sum(),
+            withheld: withheld_times(cpu).collect(),
             contexts: traced_contexts(&spans, &calls_of),
             tasks: task_starts(transitions, &calls_of(&[SWITCH_PROBE])),
         }
-    }
-
-    /// Calls of the probes on a CPU: their number, and the sum of their own cycles. An interrupt in a call does not count.
-    pub(super) fn probe_calls(&self) -> (u64, u64) {
-        (self.probes.len() as u64, self.probe_cycles)
     }
 
     /// The parts of a wake-up in the order of time. They add up to its time. A part ends where a context, a probe or a task
@@ -153,6 +155,8 @@ impl<'a> CpuTruth<'a> {
         let mut parts: Vec<TruePart> = Vec::new();
         for boundary_pair in boundaries.windows(2) {
             let (start, length_ns) = (boundary_pair[0], boundary_pair[1] - boundary_pair[0]);
+            let time = Interval { start, end: boundary_pair[1] };
+            let host_ns = self.withheld.iter().map(|withheld| withheld.overlap_ns(time)).sum();
             let context = contexts.iter().filter(|(interval, _)| interval.contains(start));
             let (context_start, context) = context
                 .max_by_key(|(interval, _)| interval.start)
@@ -170,11 +174,23 @@ impl<'a> CpuTruth<'a> {
                 Some(previous) if previous.part == part => {
                     previous.length_ns += length_ns;
                     previous.probes_ns += probes_ns;
+                    previous.host_ns += host_ns;
                 }
-                _ => parts.push(TruePart { part, length_ns, probes_ns }),
+                _ => parts.push(TruePart { part, length_ns, probes_ns, host_ns }),
             }
         }
         parts
+    }
+
+    /// How often the host began to withhold the CPU from the first due time of `windows` to the end of the last wake-up.
+    pub(super) fn withheld_count(&self, windows: &[(u64, TrueWindow)]) -> u64 {
+        let times = windows.first().zip(windows.last());
+        let time = times.map(|((_, first), (_, last))| Interval {
+            start: first.time.start,
+            end: last.time.end,
+        });
+        let in_time = |withheld: &&Interval| time.is_some_and(|time| time.contains(withheld.start));
+        self.withheld.iter().filter(in_time).count() as u64
     }
 
     /// The stage of a wake-up at an instant.
@@ -268,6 +284,34 @@ impl<'a> CpuTruth<'a> {
             .filter(move |traced| traced.interval.end > time.start)
             .map(|traced| (traced.interval, traced.context))
     }
+}
+
+/// The times in which the host withheld a CPU.
+fn withheld_times(cpu: &CpuUse) -> impl Iterator<Item = Interval> + '_ {
+    cpu.withheld.iter().map(|time| Interval { start: time.start, end: time.end })
+}
+
+/// Calls of the probes on a CPU: position and span of each call, and its own cycles. Interrupts in a call do not count, and
+/// neither does the time in which the host withheld the CPU. `clock_hz`: cycles per second of guest time.
+pub(super) fn probe_calls(cpu: &CpuUse, clock_hz: u64) -> Vec<(u32, &SpanUse, u64)> {
+    let calls = cpu.spans.iter().map(|span| (span, interval_of(span, &cpu.transitions)));
+    let calls: Vec<(&SpanUse, Interval)> = calls.collect();
+    let mut withheld_cycles: BTreeMap<usize, u64> = BTreeMap::new();
+    for withheld in withheld_times(cpu) {
+        let spans = calls.iter().enumerate().filter(|(_, (_, time))| time.contains(withheld.start));
+        // The innermost of nested spans starts last.
+        if let Some((index, _)) = spans.max_by_key(|(_, (_, time))| time.start) {
+            let ns = u128::from(withheld.end - withheld.start);
+            let cycles = (ns * u128::from(clock_hz) / 1_000_000_000) as u64;
+            *withheld_cycles.entry(index).or_default() += cycles;
+        }
+    }
+    let probes = calls.iter().enumerate().filter_map(|(index, (span, _))| {
+        let withheld = withheld_cycles.get(&index).copied().unwrap_or(0);
+        let position = probe_position(span.context)?;
+        Some((position, *span, span.self_cycles.saturating_sub(withheld)))
+    });
+    probes.collect()
 }
 
 /// When the kernel woke a thread, on any CPU, in order.
@@ -380,8 +424,6 @@ fn task_starts(transitions: &[ContextTransition], switches: &[Interval]) -> Vec<
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
     const THREAD: u32 = 7;
@@ -459,6 +501,18 @@ mod tests {
             self.transition(at);
         }
 
+        /// The host withholds the CPU, in the context on top.
+        fn withhold(&mut self, from: u64, to: u64) -> &mut Cpu {
+            self.cpu.withheld.push(from + 1_000..to + 1_000);
+            self
+        }
+
+        /// Number of calls of probes, and the sum of their own cycles.
+        fn probe_calls(&self) -> (usize, u64) {
+            let calls = probe_calls(&self.cpu, 1_000_000_000);
+            (calls.len(), calls.iter().map(|(_, _, cycles)| cycles).sum())
+        }
+
         fn wake_up(&self, due: u64, woke: u64) -> (Vec<TruePart>, Vec<(Instant, u64)>) {
             let region = RegionUse { cpus: vec![self.cpu.clone()], ..RegionUse::default() };
             let time = Interval { start: due + 1_000, end: woke + 1_000 };
@@ -476,7 +530,7 @@ mod tests {
         length_ns: u64,
         probes_ns: u64,
     ) -> TruePart {
-        TruePart { part: Part { stage, running }, length_ns, probes_ns }
+        TruePart { part: Part { stage, running }, length_ns, probes_ns, host_ns: 0 }
     }
 
     /// The idle CPU is interrupted after its timer was due. The interrupt wakes another task first. A softirq runs before
@@ -519,8 +573,7 @@ mod tests {
             (Instant::FirstInstruction, 180),
         ];
         assert_eq!(instants, expected);
-        let truth = CpuTruth::new(&cpu.cpu);
-        assert_eq!(truth.probe_calls(), (9, 45));
+        assert_eq!(cpu.probe_calls(), (9, 45));
     }
 
     /// An NMI interrupts the entry of the timer's interrupt, whose return path gives way to the thread. The interrupt ends when the
@@ -548,10 +601,44 @@ mod tests {
         cpu.probe(140, WAKE).leave(150).probe(150, VECTOR).leave(160).leave(163);
         cpu.probe(250, SWITCH).switch(260, USER, Vec::new());
         let (parts, _) = cpu.wake_up(100, 300);
-        assert_eq!(CpuTruth::new(&cpu.cpu).probe_calls(), (5, 5 * 5));
+        assert_eq!(cpu.probe_calls(), (5, 5 * 5));
         let probes_ns: u64 = parts.iter().map(|part| part.probes_ns).sum();
         // The interrupt's code before its entry probe and after its exit probe counts for what it interrupts.
         assert_eq!(probes_ns, 5 * 5 + (120 - 112) + (160 - 155));
+    }
+
+    /// The timer is due while the host withholds the CPU. The host withholds it again in a probe.
+    #[test]
+    fn the_time_of_the_host_is_in_the_part_that_it_interrupts() {
+        use Stage::{Expiry, Return, Scheduling};
+        use lab::wakeup::Running::{Context, Task, Thread};
+        let mut cpu = Cpu::new(KernelContext::Idle);
+        cpu.withhold(50, 190).enter(195, TIMER).probe(200, VECTOR).enter(205, BODY);
+        cpu.enter(220, WAKE).withhold(222, 262).leave(265).leave(270).probe(270, VECTOR).leave(280);
+        cpu.probe(290, SWITCH).switch(300, USER, Vec::new());
+        let (parts, _) = cpu.wake_up(100, 320);
+        let with_host = |part: TruePart, host_ns| TruePart { host_ns, ..part };
+        assert_eq!(
+            parts,
+            [
+                with_host(part(Expiry, Task(0), 100, 0), 90),
+                part(Expiry, Context(1), 20, 5),
+                with_host(part(Scheduling, Context(1), 50, 45), 40),
+                part(Scheduling, Task(0), 20, 5),
+                part(Return, Thread, 30, 5),
+            ]
+        );
+        assert_eq!(cpu.probe_calls(), (4, 4 * 5), "without the time of the host");
+        let window = |start, end| {
+            let time = Interval { start, end };
+            (0, TrueWindow { time, thread: THREAD, woken_tsc: None })
+        };
+        let truth = CpuTruth::new(&cpu.cpu);
+        assert_eq!(truth.withheld_count(&[window(1_100, 1_150), window(1_200, 1_320)]), 1);
+        assert_eq!(
+            (truth.withheld_count(&[window(1_050, 1_320)]), truth.withheld_count(&[])),
+            (2, 0)
+        );
     }
 
     #[test]

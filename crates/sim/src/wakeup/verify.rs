@@ -17,7 +17,7 @@ use plugin_interface::symbols::probe_name;
 
 use super::bench::{CLOCKS_DIFFER, NOT_COVERED, START_NS, clocks_agree, is_covered};
 use super::join::{Names, with_counter_at_reading};
-use super::truth::{CpuTruth, Interval, TrueWindow, probe_position, wake_ups};
+use super::truth::{CpuTruth, Interval, TrueWindow, probe_calls, wake_ups};
 use crate::accounting::{Accounting, RegionUse};
 use crate::guest_run::{Expected, GuestRun, PlannedMachines};
 use crate::parallel::{Jobs, for_each};
@@ -120,9 +120,10 @@ fn compare(
         let cpu = region.cpus.iter().find(|cpu| cpu.cpu == thread.run.cpu);
         let cpu = cpu.ok_or_else(|| failed("a thread ran on a CPU that there is not"))?;
         let truth = CpuTruth::new(cpu);
-        let (call_count, call_cycles) = truth.probe_calls();
-        check.probe_calls.0 += call_count;
-        check.probe_calls.1 += call_cycles as f64 * 1e9 / clock_hz.max(1) as f64;
+        for (_, _, cycles) in probe_calls(cpu, clock_hz) {
+            check.probe_calls.0 += 1;
+            check.probe_calls.1 += cycles as f64 * 1e9 / clock_hz.max(1) as f64;
+        }
         if !is_covered(thread, cpu.transitions.first().map(|first| first.tsc)) {
             cpu_warnings.add(&condition, CpuWarning::new(thread.run.cpu, NOT_COVERED));
         }
@@ -131,7 +132,9 @@ fn compare(
         }
         add_measured_parts(thread, &probed.names, &mut check.measured);
         let wake_ups_of_thread = wake_ups(region, thread.run.thread);
-        check.exact.extend(exact_wakeups(thread, &truth, &wake_ups_of_thread, &mut names, account));
+        let windows = true_windows(thread, &wake_ups_of_thread);
+        check.withheld_count += truth.withheld_count(&windows);
+        check.exact.extend(exact_wakeups(thread, &windows, &truth, &mut names, account));
     }
     let mut warnings = response.warnings.clone();
     warnings.extend(cpu_warnings.lines());
@@ -160,16 +163,11 @@ fn add_measured_parts(
     }
 }
 
-/// The exact parts of the wake-ups of a thread. `wake_ups`: when the kernel woke it, by the time-stamp counter, ascending.
-fn exact_wakeups(
-    thread: &GuestThread,
-    truth: &CpuTruth<'_>,
-    wake_ups: &[u64],
-    names: &mut Names,
-    account: &Accounting,
-) -> Vec<ExactWakeup> {
+/// The wake-ups of a thread in the order of time, each with its due time by the guest's clock, ns. `wake_ups`: when the kernel
+/// woke the thread, by the time-stamp counter, ascending.
+fn true_windows(thread: &GuestThread, wake_ups: &[u64]) -> Vec<(u64, TrueWindow)> {
     let thread_number = thread.run.thread;
-    let windows: Vec<(u64, TrueWindow)> = with_counter_at_reading(&thread.records)
+    with_counter_at_reading(&thread.records)
         .into_iter()
         .map(|[due_ns, woke_ns, woke_tsc]| {
             let due_tsc = woke_tsc.saturating_sub(woke_ns.saturating_sub(due_ns));
@@ -178,7 +176,17 @@ fn exact_wakeups(
             let woken_tsc = wake_ups.get(first).copied().filter(|tsc| *tsc < woke_tsc);
             (due_ns, TrueWindow { time, thread: thread_number, woken_tsc })
         })
-        .collect();
+        .collect()
+}
+
+/// The exact parts of the wake-ups of a thread, from [`true_windows`].
+fn exact_wakeups(
+    thread: &GuestThread,
+    windows: &[(u64, TrueWindow)],
+    truth: &CpuTruth<'_>,
+    names: &mut Names,
+    account: &Accounting,
+) -> Vec<ExactWakeup> {
     let parts: Vec<_> =
         windows.iter().map(|(_, window)| truth.parts(*window, names, account)).collect();
     let kinds_and_names: Vec<(String, String)> = names
@@ -189,7 +197,7 @@ fn exact_wakeups(
             (kind.to_owned(), name)
         })
         .collect();
-    let wakeups = windows.into_iter().zip(parts).map(|((due_ns, window), parts)| ExactWakeup {
+    let wakeups = windows.iter().zip(parts).map(|(&(due_ns, window), parts)| ExactWakeup {
         cpu: thread.run.cpu,
         due_ns,
         late_ns: window.time.end - window.time.start,
@@ -199,6 +207,7 @@ fn exact_wakeups(
                 cause: Cause::of(part.part, &kinds_and_names),
                 length_ns: part.length_ns,
                 probes_ns: part.probes_ns,
+                host_ns: part.host_ns,
             })
             .collect(),
         instants: truth.instants(window),
@@ -206,11 +215,12 @@ fn exact_wakeups(
     wakeups.collect()
 }
 
-/// The cost of the BPF programs in the window, by class of tracepoints. An interrupt in a call is not its cost.
+/// The cost of the BPF programs in the window, by class of tracepoints. An interrupt in a call is not its cost, nor is the
+/// time in which the host withheld the CPU.
 fn probe_costs(condition: &str, region: &RegionUse, clock_hz: u64) -> Vec<ProbeCost> {
     let mut costs: BTreeMap<u32, ProbeCost> = BTreeMap::new();
-    for span in region.cpus.iter().flat_map(|cpu| &cpu.spans) {
-        let Some(position) = probe_position(span.context) else { continue };
+    let calls = region.cpus.iter().flat_map(|cpu| probe_calls(cpu, clock_hz));
+    for (position, span, own_cycles) in calls {
         let Some(function) = probe_name(position) else { continue };
         let cost = costs.entry(position).or_insert_with(|| ProbeCost {
             condition: condition.to_owned(),
@@ -222,7 +232,7 @@ fn probe_costs(condition: &str, region: &RegionUse, clock_hz: u64) -> Vec<ProbeC
         });
         cost.calls += 1;
         cost.instructions += span.self_instructions;
-        cost.cycles += span.self_cycles;
+        cost.cycles += own_cycles;
         cost.ns = cost.cycles as f64 * 1e9 / clock_hz.max(1) as f64;
     }
     costs.into_values().filter(|cost| cost.calls > 0).collect()

@@ -90,6 +90,8 @@ pub struct Watch {
     pub delays: bool,
     /// Whether senders of function calls and interrupts are recorded.
     pub senders: bool,
+    /// The vCPU that the simulated host withholds now and then while a window is open. `None`: no vCPU. It needs a model.
+    pub withhold: Option<u32>,
     /// Event that opens the region of interest.
     pub roi: Roi,
     /// Cycles of a vCPU time slice, with two or more CPUs; without a model a cycle is an instruction.
@@ -155,6 +157,7 @@ impl Default for Watch {
             callbacks: false,
             delays: false,
             senders: false,
+            withhold: None,
             roi: Roi::Marker,
             vcpu_slice: VCPU_SLICE_DEFAULT,
             check: false,
@@ -408,6 +411,7 @@ impl Recording {
             callbacks: watch.callbacks,
             delays: watch.delays,
             senders: watch.senders,
+            withhold: watch.withhold,
             model: watch.model.as_ref().map(|model| model.path.clone()),
             also: watch.shadow_models.iter().map(|model| model.path.clone()).collect(),
             curves: watch.miss_curves,

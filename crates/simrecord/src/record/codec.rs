@@ -13,7 +13,7 @@ use super::{
     QueuedRun, Record, RecordError, Region, SampledPart, Sent, ServiceBucket, ServiceMisses,
     ServiceRow, ServiceTime, ServiceTotals, ServiceWait, ShadowCaches, SharedMisses, Span,
     StructureKind, StructureName, SyscallFunction, Task, Transition, UserFunction, Value, Values,
-    ValuesKind,
+    ValuesKind, Withheld,
 };
 use packed::NoticeRecord;
 
@@ -183,6 +183,7 @@ encodings! {
     36 Delay [cpu] (region code events at cycles);
     38 QueuedRun [cpu] (region sent function at delay cycles tsc);
     35 ExecutedBlock [cpu] (region address tsc cycles instructions l1_misses l2_misses);
+    39 Withheld [cpu] (region tsc length);
 }
 
 /// Maps the variants of [`Record`] to their types. `Record::Notice` has no row, because it has three values.
@@ -252,6 +253,7 @@ variants! {
     Hotplug(Hotplug),
     UserFunction(UserFunction),
     ExecutedBlock(ExecutedBlock),
+    Withheld(Withheld),
 }
 
 impl Record {

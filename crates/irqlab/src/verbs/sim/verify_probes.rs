@@ -65,6 +65,9 @@ pub struct VerifyArgs {
     /// For wakeup: inject delays. A SCHED_FIFO thread of a higher priority takes each CPU for 100 to 500 us about every 5.5 ms
     #[arg(long)]
     hog: bool,
+    /// For wakeup: inject delays. The simulated host withholds CPU 0 for 100 to 500 us about every 5.5 ms
+    #[arg(long)]
+    withhold: bool,
     /// How long to measure each condition, in guest time
     #[arg(short = 'd', long, value_parser = duration, default_value = "1s", value_name = "TIME")]
     duration: Duration,
@@ -126,8 +129,8 @@ impl VerifyArgs {
     fn check(&self) -> Result<(), Usage> {
         let refused = |reason: &str| Err(Usage(reason.to_owned()));
         match self.experiment {
-            Experiment::Handlers if self.period.is_some() || self.hog => {
-                refused("--period and --hog work only with --experiment wakeup")
+            Experiment::Handlers if self.period.is_some() || self.hog || self.withhold => {
+                refused("--period, --hog and --withhold work only with --experiment wakeup")
             }
             Experiment::Wakeup if self.events => {
                 refused("--events works only with --experiment handlers: wakeup reads no counters")

@@ -32,6 +32,8 @@ const DISK: &str = "virtio-blk,latency=100us";
 /// The class and the kind of sleep of the measured threads: those of `wakeup`.
 const POLICY: &str = "fifo:95";
 const WAIT: &str = "nanosleep";
+/// The CPU that the simulated host withholds with `--withhold`.
+const WITHHELD_CPU: u32 = 0;
 
 impl ConditionResult for VerifiedWakeups {
     fn warnings(&self) -> &[String] {
@@ -55,7 +57,12 @@ pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let open = OpenRun::new("verify-probes", &args.results)?;
     let model = model(&cache, args)?;
     let conditions = args.conditions();
-    let watch = Watch { spans: true, transitions: true, ..args.level.watch(model) };
+    let watch = Watch {
+        spans: true,
+        transitions: true,
+        withhold: args.withhold.then_some(WITHHELD_CPU),
+        ..args.level.watch(model)
+    };
     let prepared =
         Simulated::prepare(cache, &args.guest, args.vcpus, watch, stop_on_signals()?, |machine| {
             add_disk(machine, args.stimulus.contains(&Stimulus::Disk), DISK)
@@ -131,6 +138,7 @@ fn facts(verification: &WakeupVerification, args: &VerifyArgs) -> BenchFacts {
     settings.insert("policy".into(), json!(request.policy));
     settings.insert("wait".into(), json!(request.wait));
     settings.insert("hog".into(), json!(args.hog));
+    settings.insert("withheld_cpu".into(), json!(guest.watch.withhold));
     settings.insert("judged_wakeups_min".into(), json!(WAKEUPS_MIN));
     settings.insert("judged_probe_costs_min".into(), json!(PROBE_COSTS_MIN));
     settings.insert("judged_error_ratio_max".into(), json!(ERROR_MAX));
