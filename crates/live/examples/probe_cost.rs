@@ -1,5 +1,5 @@
-//! What does each BPF program of a command cost? By hand,
-//! `cargo run -p live --example probe_cost -- irqlab wakeup -c 1 -H 0 -d 3s --no-comparison` runs the command, and then
+//! Prints the cost of a command's BPF programs. Run by hand,
+//! `cargo run -p live --example probe_cost -- irqlab wakeup -c 1 -H 0 -d 3s --no-comparison` executes the command and then
 //! prints calls and mean time of each BPF program that was loaded meanwhile, by the kernel's statistics
 //! (`BPF_ENABLE_STATS`). It needs `CAP_SYS_ADMIN`. The statistics take time in each call, too, so compare their figures
 //! only with one another.
@@ -44,8 +44,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a command, and returns the statistics of the BPF programs that were loaded meanwhile, by the kernel's number of
-/// each program.
+/// Runs a command. Returns the statistics of the BPF programs that were loaded meanwhile, by program number.
 fn costs_during(command: &mut Command) -> std::io::Result<BTreeMap<u32, ProgramCost>> {
     let _statistics = enable_statistics()?;
     let loaded_before: BTreeSet<u32> = ProgInfoIter::default().map(|program| program.id).collect();

@@ -166,7 +166,7 @@ pub struct CpuUse {
     pub delays: Vec<DelayUse>,
     /// Changes of the context on top of its stack, in order, if they were requested.
     pub transitions: Vec<ContextTransition>,
-    /// Times in which the host withheld this CPU, by the time-stamp counter, in order.
+    /// Withheld times of this CPU, by the time-stamp counter, in order: the simulated host did not run it.
     pub withheld: Vec<Range<u64>>,
     /// Blocks that this CPU started, in order, if they were requested.
     pub blocks: Vec<BlockStart>,
@@ -549,7 +549,7 @@ impl Accounting {
         Ok(())
     }
 
-    /// Adds the times in which the host withheld a CPU, in the order of the record. Fails if they are not in the order of time.
+    /// Adds withheld times to their CPUs, in the order of the record. Fails if they are not in the order of time.
     fn add_withheld(&mut self, rows: &[Withheld]) -> Result<()> {
         for row in rows {
             let times = &mut self.cpu_mut(row.region, row.cpu)?.withheld;

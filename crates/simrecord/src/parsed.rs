@@ -116,7 +116,7 @@ pub struct ParsedRecord {
     pub kernel_counts: Vec<KernelCount>,
     /// CPUs that went offline or came back.
     pub hotplug: Vec<Hotplug>,
-    /// Times in which the host withheld a CPU.
+    /// Withheld times of CPUs.
     pub withheld: Vec<Withheld>,
     /// How often each annotation was reached.
     pub annotations: Vec<AnnotationRow>,

@@ -468,7 +468,7 @@ pub struct ExecutedBlock {
     pub l2_misses: u64,
 }
 
-/// A time in which the simulated host withholds a CPU: the CPU executes nothing, and its time goes on.
+/// The simulated host withholds a CPU: the CPU executes nothing, and its time goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Withheld {
     pub cpu: u32,

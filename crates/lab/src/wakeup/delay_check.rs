@@ -42,7 +42,7 @@ struct Delays {
     invented: u64,
     /// Time of the host in the delays, ns, by the simulator.
     host_ns: u64,
-    /// Found delays that last at least as long by the live bench as the host's time in them by the simulator.
+    /// Found delays that the live bench has at least at the length of the host's withheld time.
     host_contained: u64,
 }
 
@@ -210,7 +210,7 @@ pub fn delays_table(checks: &[ConditionCheck]) -> Table {
             .real(|row: &Row<'_>| (row.delays.count > 0).then_some(row.delays.error_ratio_max)),
         us(
             "host_mean_ns",
-            "Mean time of a delay in which the host withheld the CPU, by the simulator. Absent if it never did.",
+            "Mean withheld time in a delay (--withhold), by the simulator. Absent if the host never withheld the CPU.",
         )
         .shown_as("host in it", 79)
         .real(|row: &Row<'_>| {

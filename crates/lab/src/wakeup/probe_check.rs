@@ -133,7 +133,7 @@ pub struct ExactPart {
     pub length_ns: u64,
     /// Time of the BPF programs in the part, ns.
     pub probes_ns: u64,
-    /// Time in which the simulated host withheld the CPU in the part, ns.
+    /// Withheld time in the part, ns: the simulated host did not run the CPU.
     pub host_ns: u64,
 }
 
@@ -229,7 +229,7 @@ pub struct ComparedPart {
     pub exact_total_ns: u64,
     /// Time of the BPF programs in the part, ns.
     pub probes_total_ns: u64,
-    /// Time in which the simulated host withheld the CPU in the part, ns.
+    /// Withheld time in the part, ns: the simulated host did not run the CPU.
     pub host_total_ns: u64,
     /// Largest difference of a single wake-up, ns.
     pub error_max_ns: u64,
@@ -384,8 +384,8 @@ fn number_columns<'a>() -> Columns<'a, PartRow<'a>> {
         .real(|row: &PartRow<'_>| mean(row.part.probes_total_ns as f64, row.part.exact_count)),
         us_column(
             "host_mean_ns",
-            "Exact time in which the host withheld the CPU in the part (--withhold), mean over the wake-ups with the part. \
-             Absent if it never did.",
+            "Exact withheld time in the part (--withhold), mean over the wake-ups with the part. Absent if the host never \
+             withheld the CPU.",
         )
         .shown_as("host in it", 69)
         .real(|row: &PartRow<'_>| {

@@ -28,8 +28,7 @@ impl Withholding {
         Withholding { vcpu, planned: 0, next_ns: None }
     }
 
-    /// How long `vcpu` is withheld from `now_ns` on, if it is, ns. A vCPU that asks after the start is withheld for the
-    /// rest of the time.
+    /// How long `vcpu` is withheld from `now_ns` on, ns: until the planned end. `None`: the vCPU is not withheld now.
     pub(crate) fn withheld_ns(&mut self, vcpu: u32, now_ns: u64) -> Option<u64> {
         if vcpu != self.vcpu {
             return None;

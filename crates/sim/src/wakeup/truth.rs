@@ -83,7 +83,7 @@ struct TaskStart {
     task: KernelContext,
 }
 
-/// A part of a wake-up, with the time of BPF programs in it, and the time in which the host withheld the CPU.
+/// A part of a wake-up. `probes_ns` is the time of BPF programs in it, and `host_ns` the withheld time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TruePart {
     pub(super) part: Part,
@@ -286,13 +286,13 @@ impl<'a> CpuTruth<'a> {
     }
 }
 
-/// The times in which the host withheld a CPU.
+/// The withheld times of a CPU.
 fn withheld_times(cpu: &CpuUse) -> impl Iterator<Item = Interval> + '_ {
     cpu.withheld.iter().map(|time| Interval { start: time.start, end: time.end })
 }
 
-/// Calls of the probes on a CPU: position and span of each call, and its own cycles. Interrupts in a call do not count, and
-/// neither does the time in which the host withheld the CPU. `clock_hz`: cycles per second of guest time.
+/// Calls of the probes on a CPU: position and span of each call, and its own cycles. Own cycles exclude interrupts and
+/// withheld time. `clock_hz`: cycles per second of guest time.
 pub(super) fn probe_calls(cpu: &CpuUse, clock_hz: u64) -> Vec<(u32, &SpanUse, u64)> {
     let calls = cpu.spans.iter().map(|span| (span, interval_of(span, &cpu.transitions)));
     let calls: Vec<(&SpanUse, Interval)> = calls.collect();

@@ -215,8 +215,8 @@ fn exact_wakeups(
     wakeups.collect()
 }
 
-/// The cost of the BPF programs in the window, by class of tracepoints. An interrupt in a call is not its cost, nor is the
-/// time in which the host withheld the CPU.
+/// The cost of the BPF programs in the window, by class of tracepoints. Interrupts and withheld
+/// time in a call are not its cost.
 fn probe_costs(condition: &str, region: &RegionUse, clock_hz: u64) -> Vec<ProbeCost> {
     let mut costs: BTreeMap<u32, ProbeCost> = BTreeMap::new();
     let calls = region.cpus.iter().flat_map(|cpu| probe_calls(cpu, clock_hz));
