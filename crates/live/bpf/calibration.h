@@ -193,6 +193,12 @@ SEC("?raw_tp") int drive_trace(u64 *ctx)
 #endif
 
 #ifndef IRQLAB_NO_BTF
+/* Ends a delay of a high-resolution timer, for the test of its rows. ctx: function, delay in ns. */
+SEC("?raw_tp") int drive_delay(u64 *ctx)
+{
+	return end_timer_delay(KEY_DELAY_HRTIMER, ctx[0], ctx[1], bpf_ktime_get_ns());
+}
+
 /* Drives the notes of victims.h about calls without an event, for their test. ctx: operation, group that wakes, time in ns. */
 #define DRIVE_NOTE_WAKEUP 1
 #define DRIVE_IS_ONLY_WAKER 2

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
 /*
  * Delays: the time from the raise of a softirq to its run, and from the queueing of a work item to its
- * execution. A delay is counted on the CPU of its end, in a row of its own.
+ * execution. A delay is counted on the CPU of its end, in a row of its own. Each function of a work item or timer has
+ * such a row; if few rows are left, further functions share one.
  *
  * Both events of a delay have programs of their own, with few and small frames. In a row of a delay,
  * `special` counts ends without a begin, and `abandoned` counts begins without an end.
@@ -29,12 +30,18 @@ struct {
 	__type(value, struct raised_softirq);
 } raised_softirqs SEC(".maps");
 
-/* When a work item was queued, by its address. The kernel does not queue a work item that waits. */
+/* A work item that waits. */
+struct waiting_work {
+	u64 queued_ns;
+	u64 function;
+};
+
+/* The work items that wait, by their addresses. The kernel does not queue a work item that waits. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, WORK_ITEMS_MAX);
 	__type(key, u64);
-	__type(value, u64);
+	__type(value, struct waiting_work);
 } queued_work SEC(".maps");
 
 /* The kernel's own state of a softirq on this CPU. Returns false if it cannot be read. */
@@ -55,9 +62,11 @@ static __always_inline bool read_softirq_state(u32 number, u32 *runs, bool *is_p
 	return true;
 }
 
-static __always_inline void count_delay(struct cpu_state *cpu, u32 key, u64 delay_ns, u64 now_ns)
+/* `function`: 0 for a softirq, whose key is its own. As in the next two functions. */
+static __always_inline void count_delay(struct cpu_state *cpu, u32 key, u64 function, u64 delay_ns,
+					u64 now_ns)
 {
-	struct row *row = row_of_object(cpu, key, 0);
+	struct row *row = row_of_function(cpu, key, function);
 
 	if (!row)
 		return;
@@ -65,17 +74,18 @@ static __always_inline void count_delay(struct cpu_state *cpu, u32 key, u64 dela
 	count_in_histogram(row, delay_ns);
 }
 
-static __always_inline void count_unjoined_end(struct cpu_state *cpu, u32 key)
+static __always_inline void count_unjoined_end(struct cpu_state *cpu, u32 key, u64 function)
 {
-	struct row *row = row_of_object(cpu, key, 0);
+	struct row *row = row_of_function(cpu, key, function);
 
 	if (row)
 		row->special++;
 }
 
-static __always_inline void count_unjoined_begins(struct cpu_state *cpu, u32 key, u32 begins)
+static __always_inline void count_unjoined_begins(struct cpu_state *cpu, u32 key, u64 function,
+						  u32 begins)
 {
-	struct row *row = begins ? row_of_object(cpu, key, 0) : 0;
+	struct row *row = begins ? row_of_function(cpu, key, function) : 0;
 
 	if (row)
 		row->abandoned += begins;
@@ -129,7 +139,7 @@ TRACEPOINT("softirq_raise") int softirq_raised(u64 *ctx)
 		} else if (!is_pending && !softirq->next_ns) {
 			softirq->next_ns = now_ns;
 		}
-		count_unjoined_begins(cpu, KEY_DELAY_SOFTIRQ + number, dropped);
+		count_unjoined_begins(cpu, KEY_DELAY_SOFTIRQ + number, 0, dropped);
 	}
 	end_probe_run(cpu, &run, &events);
 	return 0;
@@ -168,10 +178,10 @@ TRACEPOINT("softirq_entry") int softirq_delay_ends(u64 *ctx)
 			write_trace(trace_what(TRACE_RAISE, number), first_ns, now_ns, 0, 0);
 #endif
 		if (is_joined)
-			count_delay(cpu, KEY_DELAY_SOFTIRQ + number, now_ns - first_ns, now_ns);
+			count_delay(cpu, KEY_DELAY_SOFTIRQ + number, 0, now_ns - first_ns, now_ns);
 		else
-			count_unjoined_end(cpu, KEY_DELAY_SOFTIRQ + number);
-		count_unjoined_begins(cpu, KEY_DELAY_SOFTIRQ + number, dropped);
+			count_unjoined_end(cpu, KEY_DELAY_SOFTIRQ + number, 0);
+		count_unjoined_begins(cpu, KEY_DELAY_SOFTIRQ + number, 0, dropped);
 	}
 	end_probe_run(cpu, &run, &events);
 	return 0;
@@ -185,11 +195,11 @@ static __always_inline bool is_in_window(struct cpu_state *cpu, u64 *begin_ns)
 
 TRACEPOINT("workqueue_queue_work") int work_queued(u64 *ctx)
 {
-	u64 now_ns = bpf_ktime_get_ns(), work = ctx[2], *queued_ns;
+	u64 now_ns = bpf_ktime_get_ns(), work = ctx[2], abandoned = 0;
+	struct waiting_work queued = { .queued_ns = now_ns }, *earlier;
 	struct cpu_state *cpu = armed_cpu();
 	struct events events;
 	struct probe_run run;
-	u32 dropped = 0;
 
 	if (!cpu) {
 		/* The item is queued anew: an earlier begin must not be joined to its execution. */
@@ -198,31 +208,34 @@ TRACEPOINT("workqueue_queue_work") int work_queued(u64 *ctx)
 	}
 	start_probe_run(cpu, &run, now_ns);
 	read_events_at_exit(cpu->depth, &events);
-	queued_ns = bpf_map_lookup_elem(&queued_work, &work);
-	if (queued_ns) {
+	queued.function = (u64)BPF_CORE_READ((struct work_struct *)work, func);
+	earlier = bpf_map_lookup_elem(&queued_work, &work);
+	if (earlier) {
 		/* Only an item that does not wait is queued: the earlier one was cancelled, its execution not seen, or it is about to execute. */
-		dropped = is_in_window(cpu, queued_ns);
-		*queued_ns = now_ns;
-	} else if (bpf_map_update_elem(&queued_work, &work, &now_ns, BPF_NOEXIST)) {
-		dropped = 1;
+		if (is_in_window(cpu, &earlier->queued_ns))
+			abandoned = earlier->function;
+		*earlier = queued;
+	} else if (bpf_map_update_elem(&queued_work, &work, &queued, BPF_NOEXIST)) {
+		abandoned = queued.function;
 	}
-	count_unjoined_begins(cpu, KEY_DELAY_WORK, dropped);
+	count_unjoined_begins(cpu, KEY_DELAY_WORK, abandoned, abandoned != 0);
 	end_probe_run(cpu, &run, &events);
 	return 0;
 }
 
 TRACEPOINT("workqueue_execute_start") int work_delay_ends(u64 *ctx)
 {
-	u64 now_ns = bpf_ktime_get_ns(), work = ctx[0], *queued_ns, begin_ns = 0, data = 0;
+	u64 now_ns = bpf_ktime_get_ns(), work = ctx[0], begin_ns = 0, data = 0, function;
 	struct cpu_state *cpu = armed_cpu();
+	struct waiting_work *queued;
 	bool is_queued_again = false;
 	struct events events;
 	struct probe_run run;
 
 	/* On a CPU that is not measured, too: the next execution must not be joined to this begin. */
-	queued_ns = bpf_map_lookup_elem(&queued_work, &work);
-	if (queued_ns) {
-		begin_ns = *queued_ns;
+	queued = bpf_map_lookup_elem(&queued_work, &work);
+	if (queued) {
+		begin_ns = queued->queued_ns;
 		bpf_map_delete_elem(&queued_work, &work);
 		/*
 		 * The kernel clears bit 0 of work_struct.data (pending) shortly before this event. If it is set, the item
@@ -234,11 +247,13 @@ TRACEPOINT("workqueue_execute_start") int work_delay_ends(u64 *ctx)
 		return 0;
 	start_probe_run(cpu, &run, now_ns);
 	read_events_at_exit(cpu->depth, &events);
+	function = (u64)BPF_CORE_READ((struct work_struct *)work, func);
 	if (!is_queued_again && is_in_window(cpu, &begin_ns) && begin_ns <= now_ns) {
-		count_delay(cpu, KEY_DELAY_WORK, now_ns - begin_ns, now_ns);
+		count_delay(cpu, KEY_DELAY_WORK, function, now_ns - begin_ns, now_ns);
 	} else {
-		count_unjoined_end(cpu, KEY_DELAY_WORK);
-		count_unjoined_begins(cpu, KEY_DELAY_WORK, is_queued_again && is_in_window(cpu, &begin_ns));
+		count_unjoined_end(cpu, KEY_DELAY_WORK, function);
+		count_unjoined_begins(cpu, KEY_DELAY_WORK, function,
+				      is_queued_again && is_in_window(cpu, &begin_ns));
 	}
 	end_probe_run(cpu, &run, &events);
 	return 0;

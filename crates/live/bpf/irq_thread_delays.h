@@ -90,64 +90,54 @@ TRACEPOINT("irq_handler_exit") int thread_requested(u64 *ctx)
 	return 0;
 }
 
-/* A thread leaves its CPU. If it sleeps, its next run ends a delay. */
-TRACEPOINT("sched_switch") int thread_sleeps(u64 *ctx)
+/*
+ * Ends the wait of a thread that gets this CPU. Returns false without an entry in the map: the thread was preempted, or
+ * slept before it was first seen. The entry is removed on a CPU that is not measured, too: the next run must not be joined
+ * to this request.
+ */
+static __always_inline bool take_request(struct task_struct *thread, u64 *requested_ns)
 {
-	struct task_struct *from = (void *)ctx[1];
-	u64 now_ns, not_requested = 0;
-	struct cpu_state *cpu;
-	struct events events;
-	struct probe_run run;
-	u32 pid;
+	u32 pid = thread->pid;
+	u64 *waiting = bpf_map_lookup_elem(&sleeping_threads, &pid);
 
-	if (!key_of_thread(from) || !is_asleep(from))
-		return 0;
-	now_ns = bpf_ktime_get_ns();
-	pid = from->pid;
-	cpu = armed_cpu();
-	if (!cpu) {
-		bpf_map_update_elem(&sleeping_threads, &pid, &not_requested, BPF_ANY);
-		return 0;
-	}
-	start_probe_run(cpu, &run, now_ns);
-	read_events_at_exit(cpu->depth, &events);
-	bpf_map_update_elem(&sleeping_threads, &pid, &not_requested, BPF_ANY);
-	end_probe_run(cpu, &run, &events);
-	return 0;
+	if (!waiting)
+		return false;
+	*requested_ns = *waiting;
+	bpf_map_delete_elem(&sleeping_threads, &pid);
+	return true;
 }
 
-/*
- * A thread gets a CPU. Without an entry in the map, it was preempted, or slept before it was first seen. On a CPU that is
- * not measured, the entry is removed, too: the next run must not be joined to this request.
- */
-TRACEPOINT("sched_switch") int thread_delay_ends(u64 *ctx)
+/* The thread `from` leaves this CPU. If it sleeps, its next run ends a delay. The thread `to` gets the CPU. */
+TRACEPOINT("sched_switch") int threads_switch(u64 *ctx)
 {
-	struct task_struct *to = (void *)ctx[2];
-	u64 now_ns, *requested_ns, begin_ns;
+	struct task_struct *from = (void *)ctx[1], *to = (void *)ctx[2];
+	bool is_run = key_of_thread(to), is_sleep = key_of_thread(from) && is_asleep(from);
+	u64 now_ns, requested_ns = 0, not_requested = 0;
 	struct cpu_state *cpu;
 	struct events events;
 	struct probe_run run;
 	struct row *row;
 	u32 pid;
 
-	if (!key_of_thread(to))
+	if (!is_run && !is_sleep)
 		return 0;
 	now_ns = bpf_ktime_get_ns();
-	pid = to->pid;
-	requested_ns = bpf_map_lookup_elem(&sleeping_threads, &pid);
-	if (!requested_ns)
-		return 0;
-	begin_ns = *requested_ns;
-	bpf_map_delete_elem(&sleeping_threads, &pid);
 	cpu = armed_cpu();
+	if (cpu) {
+		start_probe_run(cpu, &run, now_ns);
+		read_events_at_exit(cpu->depth, &events);
+	}
+	if (is_sleep) {
+		pid = from->pid;
+		bpf_map_update_elem(&sleeping_threads, &pid, &not_requested, BPF_ANY);
+	}
+	is_run = is_run && take_request(to, &requested_ns);
 	if (!cpu)
 		return 0;
-	start_probe_run(cpu, &run, now_ns);
-	read_events_at_exit(cpu->depth, &events);
-	row = row_of_thread_delays(cpu, to);
-	if (row && is_in_window(cpu, &begin_ns) && begin_ns <= now_ns) {
-		add_value(row, now_ns - begin_ns, now_ns, cpu->armed_ns);
-		count_in_histogram(row, now_ns - begin_ns);
+	row = is_run ? row_of_thread_delays(cpu, to) : 0;
+	if (row && is_in_window(cpu, &requested_ns) && requested_ns <= now_ns) {
+		add_value(row, now_ns - requested_ns, now_ns, cpu->armed_ns);
+		count_in_histogram(row, now_ns - requested_ns);
 	} else if (row) {
 		row->special++;
 	}

@@ -3,11 +3,11 @@
 
 use std::sync::Mutex;
 
-use attribution::ContextKey;
+use attribution::{ContextKey, ContextKind};
 use attribution::stack::{ClosedSpan, DEPTH_MAX, SpanStack};
 use live::bpf::layout::{
     BATCHES, Config, CpuOverheads, KEY_BENCH, KEY_IRQ, Learning, NestedTimes, OVERHEAD_UNIT_SHIFT,
-    RATIO_SHIFT, SECTION_SLOTS, SECTIONS, TRACE_SPAN, TraceEvent, VICTIMS_BY_CGROUP,
+    RATIO_SHIFT, ROWS_RESERVED, SECTION_SLOTS, SECTIONS, TRACE_SPAN, TraceEvent, VICTIMS_BY_CGROUP,
 };
 use live::bpf::{
     BpfError, CountedRow, Flavour, KnownContexts, LoadSpec, Maps, Probes, RowLayout, TraceLayout,
@@ -531,6 +531,27 @@ fn sources_without_a_row_are_counted_as_lost() {
     }
     assert_eq!(rows(&probes).len(), 3);
     assert_eq!(probes.states().expect("states")[CPU as usize].unattributed, 3);
+}
+
+/// Each function has a row of delays, until only the rows reserved for other contexts are left. Further functions share a
+/// row, so no delay is lost.
+#[test]
+fn functions_share_a_row_of_delays_if_there_are_more_than_rows() {
+    let Some(probes) = load(Flavour::Btf, ROWS_RESERVED + 4, &["drive_delay"]) else { return };
+    start_over(&probes);
+    for (function, delay_ns) in (1..=10).zip(0..).chain([(2, 5)]) {
+        let arguments = [0xffff_ffff_8000_0000 + function, delay_ns, 0, 0, 0, 0, 0];
+        probes.run_on(CPU, "drive_delay", arguments).expect("drive_delay runs");
+    }
+    let rows = rows(&probes);
+    let of_timers = ContextKey::DelayOfFunctions(ContextKind::Hrtimer);
+    assert!(rows.iter().all(|row| ContextKey::of(row.key) == Some(of_timers)));
+    // A delay that began before the window counts as an end without a begin.
+    let mut counts: Vec<(u64, u64)> =
+        rows.iter().map(|row| (row.object & 0xff, row.count + row.special)).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [(0, 6), (1, 1), (2, 2), (3, 1), (4, 1)]);
+    assert_eq!(probes.states().expect("states")[CPU as usize].unattributed, 0);
 }
 
 /// A span without a histogram is lost as a whole, and counted as lost.

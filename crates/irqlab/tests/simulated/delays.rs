@@ -62,8 +62,10 @@ fn each_run_of_a_softirq_has_a_delay_and_nothing_else_changes() {
     if let Some(block) = block {
         assert!(number(block, "delay_p50_ns") < 100_000, "{block:?}");
     }
-    let work = delays.iter().filter(is_sum).find(|row| row["kind"] == "work").expect("work items");
-    assert!(number(work, "count") > 0 && number(work, "unjoined_end_count") <= 5, "{work:?}");
+    let work: Rows =
+        delays.iter().filter(is_sum).filter(|row| row["kind"] == "work").cloned().collect();
+    let sum = |column| work.iter().map(|row| number(row, column)).sum::<u64>();
+    assert!(sum("count") > 0 && sum("unjoined_end_count") <= 5, "{work:?}");
 }
 
 /// Checks the delays of the disk's interrupt thread. `csv`: the tables `handlers` and `delays` of a window with one disk
@@ -95,21 +97,62 @@ fn check_delays_of_thread(csv: &str) {
     assert!(0 < half && half <= longest, "{thread:?}");
 }
 
-/// Checks the delays of timers: the tick is a high-resolution timer. `csv`: as for [`check_delays_of_thread`].
+/// Checks the delays of timers. `csv`: as for [`check_delays_of_thread`].
 fn check_delays_of_timers(csv: &str) {
     let delays = rows_with(csv, "delay_mean_ns");
-    let sum_of =
-        |kind: &str| delays.iter().find(|row| row["cpu"] == "all" && row["kind"] == kind).cloned();
-    let hrtimer = sum_of("hrtimer").unwrap_or_else(|| panic!("no high-resolution timers: {csv}"));
-    assert!(number(&hrtimer, "count") > 10, "{hrtimer:?}");
-    assert!(number(&hrtimer, "unjoined_end_count") <= 5, "{hrtimer:?}");
+    let sums_of = |kind: &str| -> Rows {
+        delays.iter().filter(|row| row["cpu"] == "all" && row["kind"] == kind).cloned().collect()
+    };
+    // The tick is a high-resolution timer. Its function has another name from Linux 6.9 on.
+    let is_tick = |row: &&BTreeMap<String, String>| {
+        ["tick_sched_timer", "tick_nohz_handler"].contains(&row["name"].as_str())
+    };
+    let hrtimers = sums_of("hrtimer");
+    let tick = hrtimers.iter().find(is_tick).unwrap_or_else(|| panic!("no tick: {csv}"));
+    assert!(number(tick, "count") > 10, "{tick:?}");
+    assert!(number(tick, "unjoined_end_count") <= 5, "{tick:?}");
     // An interrupt brings the time, so no timer runs at the instant at which it is due.
-    assert!(number(&hrtimer, "delay_p50_ns") > 0, "{hrtimer:?}");
-    // A timer of the wheel runs at least one jiffy late.
-    if let Some(timer) = sum_of("timer").filter(|row| number(row, "count") > 0) {
-        assert!(number(&timer, "delay_max_ns") >= 900_000, "{timer:?}");
-        assert!(timer["awake_count"].is_empty(), "{timer:?}");
+    assert!(number(tick, "delay_p50_ns") > 0, "{tick:?}");
+    for row in sums_of("timer").iter().filter(|row| number(row, "count") > 0) {
+        // A timer of the wheel runs at least one jiffy late.
+        assert!(number(row, "delay_max_ns") >= 900_000, "{row:?}");
+        assert!(row["awake_count"].is_empty(), "{row:?}");
     }
+    for kind in ["hrtimer", "timer", "work"] {
+        let rows = sums_of(kind);
+        assert!(rows.iter().all(|row| !row["name"].starts_with(['(', '0', '['])), "{rows:?}");
+    }
+}
+
+/// Each call of a function that `--callbacks` counts is a run in the row of the same name.
+#[test]
+fn functions_have_the_names_and_counts_of_their_callbacks() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let line = "handlers --on sim -q --delays --callbacks --load idle --rate high --stimulus disk -d 100ms \
+                --disk virtio-blk,latency=100us --out run --format csv --table handlers";
+    let handlers = workspace.run(&line.split_whitespace().collect::<Vec<_>>());
+    handlers.assert_code(0);
+    let delays = workspace.run(&["show", "run", "--format", "csv", "--table", "delays"]);
+    delays.assert_code(0);
+    let delays = rows_with(&delays.out, "delay_mean_ns");
+    let mut compared = 0;
+    for calls in rows_with(&handlers.out, "self_mean_ns") {
+        if calls["cpu"] != "all" || !["hrtimer", "timer", "work"].contains(&calls["kind"].as_str()) {
+            continue;
+        }
+        let is_same = |row: &&BTreeMap<String, String>| {
+            ["cpu", "kind", "name"].iter().all(|column| row[*column] == calls[*column])
+        };
+        let runs = delays.iter().find(is_same).unwrap_or_else(|| panic!("no delays: {calls:?}"));
+        let (joined, unjoined) = (number(runs, "count"), number(runs, "unjoined_end_count"));
+        // A call that is open at an edge of the window counts in one of the tables only.
+        assert!((joined + unjoined).abs_diff(number(&calls, "count")) <= 1, "{runs:?} {calls:?}");
+        compared += 1;
+    }
+    assert!(compared > 2, "{delays:?}");
 }
 
 /// Without probes, on sim.

@@ -8,7 +8,7 @@ use super::delays::{DelayMethod, DelayStats};
 use super::rates::{Interval, Total};
 use super::sample::{Timing, WindowSample};
 
-/// The delays of a softirq or thread, or of all work items or timers together, that ended in an interval. The times are `None` if none ended.
+/// The delays of a softirq, thread or function that ended in an interval. The times are `None` if none ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DelayRates {
     /// `None`: all CPUs together.
@@ -29,6 +29,8 @@ pub struct DelayRates {
     pub max_since_open_ns: Option<u64>,
     /// See [`DelayStats::unjoined_end_count`]: of the interval.
     pub unjoined_end_count: u64,
+    /// See [`DelayStats::awake_count`]: of the interval.
+    pub awake_count: Option<u64>,
 }
 
 /// Totals of one kind of work since the window opened, on one CPU or on all CPUs.
@@ -36,17 +38,22 @@ struct DelayTotal {
     method: DelayMethod,
     delays: Total,
     unjoined_end_count: u64,
+    awake_count: Option<u64>,
 }
 
 impl DelayTotal {
     fn new(method: DelayMethod) -> DelayTotal {
         // Nothing is subtracted from delays, as from times that the kernel measures.
-        DelayTotal { method, delays: Total::new(Timing::Kernel), unjoined_end_count: 0 }
+        let delays = Total::new(Timing::Kernel);
+        DelayTotal { method, delays, unjoined_end_count: 0, awake_count: None }
     }
 
     fn add(&mut self, stats: &DelayStats) {
         self.delays.add_times(&stats.delays);
         self.unjoined_end_count += stats.unjoined_end_count;
+        if let Some(awake_count) = stats.awake_count {
+            *self.awake_count.get_or_insert(0) += awake_count;
+        }
     }
 }
 
@@ -79,6 +86,7 @@ pub(super) fn between(
         let rates = interval(*cpu)?.rates((context, *cpu), delays_before, &total.delays);
         let times = rates.times.unwrap_or_default();
         let unjoined_before = total_before.map_or(0, |before| before.unjoined_end_count);
+        let awake_before = total_before.and_then(|before| before.awake_count).unwrap_or(0);
         Some(DelayRates {
             cpu: *cpu,
             context: rates.context,
@@ -90,6 +98,7 @@ pub(super) fn between(
             max_ns: times.max_ns,
             max_since_open_ns: times.max_since_open_ns,
             unjoined_end_count: total.unjoined_end_count.saturating_sub(unjoined_before),
+            awake_count: total.awake_count.map(|count| count.saturating_sub(awake_before)),
         })
     };
     Some(totals(after).iter().filter_map(rates).collect())
@@ -147,6 +156,30 @@ mod tests {
         // Nothing ended in an interval without runs: the times are absent, and not 0.
         let again = Rates::between(Some(&after), &after, 0).delays.expect("delays");
         assert!(again.iter().all(|delays| delays.count == 0 && delays.mean_ns.is_none()));
+    }
+
+    #[test]
+    fn only_threads_count_the_requests_that_found_them_awake() {
+        let reading = |length_ns, awake_counts: [Option<u64>; 2]| {
+            let mut reading = reading(length_ns, [(&[], 0), (&[], 0)]);
+            let rows = reading.delays.iter_mut().flatten();
+            rows.zip(awake_counts).for_each(|(stats, count)| stats.awake_count = count);
+            reading
+        };
+        let awake_counts = |before, after| -> Vec<Option<u64>> {
+            let rates = Rates::between(Some(&reading(1_000, before)), &reading(3_000, after), 0);
+            rates.delays.iter().flatten().map(|delays| delays.awake_count).collect()
+        };
+        // The rows are: all CPUs, CPU 0, CPU 1.
+        let expected = [Some(6), Some(2), Some(4)];
+        assert_eq!(awake_counts([Some(3), Some(0)], [Some(5), Some(4)]), expected);
+        assert_eq!(awake_counts([None, None], [None, None]), [None, None, None]);
+        // A thread that was only awake in the interval has a row in the table.
+        let rates = Rates::between(None, &reading(1_000, [Some(0), Some(2)]), 0);
+        let table = rates.delay_table().expect("a table");
+        let cell = |row: &Vec<record::Value>| table.get(row, "awake_count").and_then(record::Value::number);
+        let counts: Vec<Option<f64>> = table.rows().iter().map(cell).collect();
+        assert_eq!(counts, [Some(2.0), Some(2.0)]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub struct DelayMethod {
 #[derive(Clone, Debug, PartialEq)]
 pub struct DelayStats {
     pub cpu: u32,
-    /// The delayed softirq or thread. For functions: their kind, number 0, and a name that stands for all functions.
+    /// The delayed softirq, thread, or function of work items or timers.
     pub context: Context,
     pub method: DelayMethod,
     /// The delays in ns, by the time at which they ended.

@@ -393,7 +393,7 @@ pub fn probe_delays(checked: &[CheckedDelays]) -> Table {
         column("number", "Number of the thread's IRQ line; 0 for timers.")
             .detail()
             .uint(|delays: &CheckedDelays| delays.number),
-        column("name", "Name of the thread's handler; (all) for all timers together.")
+        column("name", "Name of the thread's handler, or of the timers' function.")
             .priority(100)
             .text(|delays: &CheckedDelays| delays.name.clone()),
         column("measured_count", "Delays that the probes counted.")

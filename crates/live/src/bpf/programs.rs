@@ -219,8 +219,7 @@ fn delay_contexts() -> Vec<ContextPrograms> {
         ContextPrograms {
             context: IRQ_THREAD_DELAYS.to_owned(),
             programs: [
-                ("sched_switch", "thread_delay_ends"),
-                ("sched_switch", "thread_sleeps"),
+                ("sched_switch", "threads_switch"),
                 ("irq_handler_exit", THREAD_REQUEST_PROGRAM),
             ]
             .map(|(point, name)| (point.to_owned(), name.to_owned()))
@@ -325,7 +324,7 @@ fn cause_contexts() -> Vec<ContextPrograms> {
 }
 
 /// The fields that a program reads and that a kernel may lack: the program, the structure and the field's name.
-const FIELDS: [(&str, &str, &str); 11] = [
+const FIELDS: [(&str, &str, &str); 14] = [
     (REQUEST_PROGRAM, "bio", "bi_blkg"),
     (REQUEST_PROGRAM, "blkcg_gq", "blkcg"),
     (SOCKET_PROGRAM, "sock", "sk_cgrp_data"),
@@ -333,9 +332,12 @@ const FIELDS: [(&str, &str, &str); 11] = [
     (THREAD_REQUEST_PROGRAM, "irqaction", "thread"),
     (THREAD_REQUEST_PROGRAM, "irqaction", "thread_flags"),
     (THREAD_REQUEST_PROGRAM, "task_struct", "on_rq"),
+    (WORK_QUEUE_PROGRAM, "work_struct", "func"),
+    (HRTIMER_PROGRAM, "hrtimer", "function"),
     (HRTIMER_PROGRAM, "hrtimer", "_softexpires"),
     (HRTIMER_PROGRAM, "hrtimer", "base"),
     (HRTIMER_PROGRAM, "hrtimer_clock_base", "offset"),
+    (TIMER_PROGRAM, "timer_list", "function"),
     (TIMER_PROGRAM, "timer_list", "expires"),
 ];
 

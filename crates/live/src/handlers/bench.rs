@@ -7,7 +7,6 @@
 //! The order of steps around a window matters: attach, warm up, read the kernel's files, open the gates; then close the
 //! gates, read the files, read the maps.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -28,6 +27,7 @@ use super::agreement::{
 };
 use super::convert::{actions_of, context_stats, sample_of_counter, window_of};
 use super::delays::delays_of;
+use super::function_names::FunctionNames;
 use super::known_contexts::known_contexts;
 use super::passes::{LoadedPass, has_probe};
 use super::senders::{RunOverhead, SenderFunctions, probe_runs, senders_of};
@@ -49,7 +49,7 @@ use crate::clock::FrequencyMeasurement;
 use crate::footprint::tick::tick_ns;
 use crate::host::cpu_facts;
 use crate::host::{
-    CoreType, EventAbsence, KernelFunctions, OTHER_FUNCTIONS, Root, core_types, format_cpu_list,
+    CoreType, EventAbsence, Root, core_types, format_cpu_list,
     irq_threads, is_any_leaving, kernel_facts, kernel_threads_are_visible, last_level_cache_bytes,
 };
 use crate::perf::{EventGroup, EventPlan, plan_events};
@@ -73,6 +73,8 @@ pub struct LiveBench {
     pub(super) passes: Vec<LoadedPass>,
     absent: Vec<Absence>,
     warnings: Vec<String>,
+    /// The names of all functions that have had rows.
+    functions: FunctionNames,
     /// The counter's frequency since the start; `None` without a counter, or if its cycles cannot be compared.
     frequency: Option<FrequencyMeasurement>,
     /// The result of `frequency`, measured once at the end: a frequency in Hz, or the reason for its absence.
@@ -100,6 +102,7 @@ impl LiveBench {
             passes: Vec::new(),
             absent: Vec::new(),
             warnings: Vec::new(),
+            functions: FunctionNames::default(),
             frequency: None,
             tsc_hz: OnceLock::new(),
         };
@@ -454,33 +457,6 @@ impl LiveBench {
         }
     }
 
-    /// Finds the names of the functions that have rows. Warns of functions without a name, and of
-    /// functions that share a row.
-    fn name_functions(&self, rows: &[CountedRow], sample: &mut WindowSample) -> KernelFunctions {
-        let is_callback =
-            |row: &&CountedRow| matches!(ContextKey::of(row.key), Some(ContextKey::Callback(_)));
-        let (with_address, sharing): (Vec<_>, Vec<_>) =
-            rows.iter().filter(is_callback).partition(|row| row.object != 0);
-        let addresses: BTreeSet<u64> = with_address.iter().map(|row| row.object).collect();
-        let functions = KernelFunctions::find(&self.root, &addresses);
-        let unnamed = functions.unnamed(&addresses);
-        if unnamed > 0 {
-            sample.warnings.push(format!(
-                "{unnamed} functions have an address instead of a name, because /proc/kallsyms did not list \
-                 them after the window (it shows addresses to root, if kernel.kptr_restrict is not 2; functions of a \
-                 module that was unloaded are gone)"
-            ));
-        }
-        let calls: u64 = sharing.iter().map(|row| row.count).sum();
-        if calls > 0 {
-            sample.warnings.push(format!(
-                "{calls} calls of functions are in the rows {OTHER_FUNCTIONS}: a CPU called more functions than \
-                 its rows can hold"
-            ));
-        }
-        functions
-    }
-
     /// Adds the counts in the maps to a sample: for each CPU its window, the statistics of its contexts,
     /// and the time of the probes.
     pub(super) fn add_counts(
@@ -491,7 +467,7 @@ impl LiveBench {
         cpus: &[u32],
         sample: &mut WindowSample,
     ) {
-        let functions = self.name_functions(rows, sample);
+        let functions = self.functions.name(&self.root, rows, &mut sample.warnings);
         let has_delays = self.settings.delays && loaded.pass.events.is_empty();
         sample.delays = has_delays.then(Vec::new);
         for &cpu in cpus {
@@ -503,7 +479,7 @@ impl LiveBench {
                 .map(|row| context_stats(row, &window, overheads, &self.root, &functions));
             sample.contexts.extend(contexts.flatten());
             if let Some(delays) = &mut sample.delays {
-                delays.extend(cpu_rows().filter_map(|row| delays_of(row, &window)));
+                delays.extend(cpu_rows().filter_map(|row| delays_of(row, &window, &functions)));
             }
             let warm = loaded.warm_on(cpu);
             let probe_ns: u64 = cpu_rows().map(|row| Self::probe_ns(row, warm)).sum();

@@ -6,6 +6,7 @@ use lab::handlers::{CpuWindow, DelayMethod, DelayStats};
 
 use super::convert::{self_times, thread_of};
 use crate::bpf::CountedRow;
+use crate::host::KernelFunctions;
 
 /// The events of a softirq's delay.
 const SOFTIRQ_DELAY: DelayMethod = DelayMethod {
@@ -45,9 +46,13 @@ const TIMER_DELAY: DelayMethod = DelayMethod {
                calls no BPF program",
 };
 
-/// The delays of a row; `None` for all other rows.
+/// The delays of a row; `None` for all other rows. `functions` name the functions of work items and timers.
 #[must_use]
-pub fn delays_of(row: &CountedRow, window: &CpuWindow) -> Option<DelayStats> {
+pub fn delays_of(
+    row: &CountedRow,
+    window: &CpuWindow,
+    functions: &KernelFunctions,
+) -> Option<DelayStats> {
     let (context, method) = match ContextKey::of(row.key)? {
         ContextKey::DelayOfSoftirq(number) => {
             let name = (*SOFTIRQS.get(number as usize)?).to_owned();
@@ -59,7 +64,7 @@ pub fn delays_of(row: &CountedRow, window: &CpuWindow) -> Option<DelayStats> {
                 ContextKind::Timer => TIMER_DELAY,
                 _ => WORK_DELAY,
             };
-            (Context { kind, number: 0, name: "(all)".to_owned() }, method)
+            (Context { kind, number: 0, name: functions.name(row.object) }, method)
         }
         ContextKey::DelayOfIrqThread(_) => (thread_of(row)?, IRQ_THREAD_DELAY),
         _ => return None,

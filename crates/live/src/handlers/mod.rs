@@ -10,6 +10,7 @@ pub mod agreement;
 pub mod bench;
 mod convert;
 mod delays;
+mod function_names;
 pub mod in_guest;
 mod known_contexts;
 mod open_window;

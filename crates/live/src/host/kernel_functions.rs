@@ -18,25 +18,39 @@ pub const OTHER_FUNCTIONS: &str = "(other functions)";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelFunctions {
     names: BTreeMap<u64, String>,
+    /// Addresses that /proc/kallsyms did not list.
+    unlisted: BTreeSet<u64>,
 }
 
 impl KernelFunctions {
     /// Finds the names of the functions at `addresses`. Does not read /proc/kallsyms if there are none.
     #[must_use]
     pub fn find(root: &Root, addresses: &BTreeSet<u64>) -> KernelFunctions {
-        let mut names = BTreeMap::new();
-        if addresses.is_empty() {
-            return KernelFunctions { names };
+        let mut functions = KernelFunctions::default();
+        functions.add(root, addresses);
+        functions
+    }
+
+    /// Adds the names of the functions at `addresses`. Reads /proc/kallsyms only for addresses that were not searched
+    /// before: `watch` names its rows at each reading.
+    pub fn add(&mut self, root: &Root, addresses: &BTreeSet<u64>) {
+        let is_new = |address: &&u64| {
+            !self.names.contains_key(address) && !self.unlisted.contains(address)
+        };
+        let new: BTreeSet<u64> = addresses.iter().filter(is_new).copied().collect();
+        if new.is_empty() {
+            return;
         }
         let bytes = root.bytes("proc/kallsyms", BYTES_MAX).unwrap_or_default();
         for line in bytes.split(|byte| *byte == b'\n') {
             let line = String::from_utf8_lossy(line);
             let Some((address, name)) = parse(&line) else { continue };
-            if addresses.contains(&address) {
-                names.entry(address).or_insert(name);
+            if new.contains(&address) {
+                self.names.entry(address).or_insert(name);
             }
         }
-        KernelFunctions { names }
+        let names = &self.names;
+        self.unlisted.extend(new.into_iter().filter(|address| !names.contains_key(address)));
     }
 
     /// Finds the names of the functions around `addresses`, which follow call instructions. Each address has the name of
@@ -45,7 +59,7 @@ impl KernelFunctions {
     pub fn find_around(root: &Root, addresses: &BTreeSet<u64>) -> KernelFunctions {
         let mut names = BTreeMap::new();
         if addresses.is_empty() {
-            return KernelFunctions { names };
+            return KernelFunctions::default();
         }
         let bytes = root.bytes("proc/kallsyms", BYTES_MAX).unwrap_or_default();
         let mut symbols: Vec<(u64, &[u8])> = Vec::new();
@@ -70,7 +84,7 @@ impl KernelFunctions {
                 names.extend(name.map(|name| (address, name)));
             }
         }
-        KernelFunctions { names }
+        KernelFunctions { names, ..KernelFunctions::default() }
     }
 
     /// The function's name as in /proc/kallsyms, followed by its module in brackets. Without a known name, the address;
@@ -150,5 +164,22 @@ mod tests {
             (functions.name(0).as_str(), functions.unnamed(&addresses)),
             (OTHER_FUNCTIONS, 1)
         );
+    }
+
+    #[test]
+    fn names_that_were_found_stay_when_the_module_is_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        let kernel = "ffffffff81000000 T startup_64\n";
+        let module = "ffffffffc0000010 t tx_timeout\t[virtio_net]\n";
+        let mut functions = KernelFunctions::default();
+        let expected = ["tx_timeout [virtio_net]", "startup_64", "0xffffffff81000010"];
+        for (text, further) in [(format!("{kernel}{module}"), None), (kernel.to_owned(), Some(0xffff_ffff_8100_0000))] {
+            plant(directory.path(), "proc/kallsyms", text);
+            let known = [0xffff_ffff_c000_0010, 0xffff_ffff_8100_0010];
+            functions.add(&root, &known.into_iter().chain(further).collect());
+        }
+        let addresses = [0xffff_ffff_c000_0010, 0xffff_ffff_8100_0000, 0xffff_ffff_8100_0010];
+        assert_eq!(addresses.map(|address| functions.name(address)), expected.map(str::to_owned));
     }
 }

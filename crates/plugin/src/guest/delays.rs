@@ -5,14 +5,12 @@ use std::collections::HashMap;
 
 use attribution::context::SOFTIRQS;
 use attribution::delays::{JoinResult, RaisedSoftirq, SoftirqState};
-use attribution::{ContextKind, KernelContext};
+use attribution::KernelContext;
 
 use simrecord::record::DelayEvents;
 
 /// The most work items that wait at the same time. The delays of further work items are not joined.
 const WORK_ITEMS_MAX: usize = 65_536;
-/// All work items together.
-const ANY_WORK: KernelContext = KernelContext::Callback(ContextKind::Work, 0);
 
 /// A delay that ended, or an event that could not be joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +21,15 @@ pub(crate) struct DelayEnd {
     pub(crate) at: u64,
     /// Length of the delay in cycles. 0 unless both events were joined.
     pub(crate) cycles: u64,
+}
+
+/// A work item that waits.
+#[derive(Clone, Copy, Debug)]
+struct QueuedWork {
+    /// Its function.
+    context: KernelContext,
+    /// When it was queued, in cycles on the clock of all vCPUs.
+    at: u64,
 }
 
 /// The softirqs of one vCPU.
@@ -39,8 +46,8 @@ pub(crate) struct Delays {
     is_region_open: bool,
     /// The softirqs of each vCPU.
     softirqs: Vec<Softirqs>,
-    /// When each waiting work item was queued, by the item's address, in cycles on the clock of all vCPUs.
-    queued: HashMap<u64, u64>,
+    /// The waiting work items, by their addresses.
+    queued: HashMap<u64, QueuedWork>,
     /// The threads of IRQ lines that sleep, by process id: when a handler requested the thread, in cycles on the clock of
     /// all vCPUs, or `None` before that.
     sleeping_threads: HashMap<u32, Option<u64>>,
@@ -111,39 +118,47 @@ impl Delays {
         }
     }
 
-    /// A vCPU queues the work item at `address`. A work item that waits is not queued again, so an earlier begin belongs to
-    /// a work item that was cancelled. `now`: the vCPU's time. `common_now`: the time of all vCPUs.
-    pub(crate) fn queue_work(&mut self, address: u64, now: u64, common_now: u64) {
+    /// A vCPU queues the work item at `address`, whose function is `context`. A work item that waits is not queued again, so
+    /// an earlier begin belongs to a work item that was cancelled. `now`: the vCPU's time. `common_now`: the time of all vCPUs.
+    pub(crate) fn queue_work(
+        &mut self,
+        address: u64,
+        context: KernelContext,
+        now: u64,
+        common_now: u64,
+    ) {
         if self.queued.len() >= WORK_ITEMS_MAX && !self.queued.contains_key(&address) {
-            self.ended.push(unjoined_end(ANY_WORK, DelayEvents::BeginAlone, now));
+            self.ended.push(unjoined_end(context, DelayEvents::BeginAlone, now));
             return;
         }
-        if self.queued.insert(address, common_now).is_some() {
-            self.ended.push(unjoined_end(ANY_WORK, DelayEvents::BeginAlone, now));
+        let queued = QueuedWork { context, at: common_now };
+        if let Some(cancelled) = self.queued.insert(address, queued) {
+            self.ended.push(unjoined_end(cancelled.context, DelayEvents::BeginAlone, now));
         }
     }
 
-    /// A vCPU calls the function of the work item at `address`. `is_queued_again`: whether the item is queued at this time,
-    /// after the kernel took it from its queue. Which of its begins is known is then uncertain.
+    /// A vCPU calls the function `context` of the work item at `address`. `is_queued_again`: whether the item is queued at this
+    /// time, after the kernel took it from its queue. Which of its begins is known is then uncertain.
     pub(crate) fn run_work(
         &mut self,
         address: u64,
+        context: KernelContext,
         now: u64,
         common_now: u64,
         is_queued_again: bool,
     ) {
         let end = match self.queued.remove(&address) {
             Some(_) if is_queued_again => {
-                self.ended.push(unjoined_end(ANY_WORK, DelayEvents::BeginAlone, now));
-                unjoined_end(ANY_WORK, DelayEvents::EndAlone, now)
+                self.ended.push(unjoined_end(context, DelayEvents::BeginAlone, now));
+                unjoined_end(context, DelayEvents::EndAlone, now)
             }
             Some(queued) => DelayEnd {
-                context: ANY_WORK,
+                context,
                 events: DelayEvents::Joined,
                 at: now,
-                cycles: common_now.saturating_sub(queued),
+                cycles: common_now.saturating_sub(queued.at),
             },
-            None => unjoined_end(ANY_WORK, DelayEvents::EndAlone, now),
+            None => unjoined_end(context, DelayEvents::EndAlone, now),
         };
         self.ended.push(end);
     }
@@ -184,16 +199,15 @@ impl Delays {
         self.ended.push(end);
     }
 
-    /// A vCPU calls the function of a timer that was due `cycles` ago. `None`: it is due later, because another vCPU has set
+    /// A vCPU calls the function `context` of a timer that was due `cycles` ago. `None`: it is due later, because another vCPU has set
     /// it again after the kernel took it from its queue. A timer that was due before the region opened has no delay, either.
     pub(crate) fn run_timer(
         &mut self,
-        kind: ContextKind,
+        context: KernelContext,
         cycles: Option<u64>,
         now: u64,
         common_now: u64,
     ) {
-        let context = KernelContext::Callback(kind, 0);
         let open_cycles = common_now.saturating_sub(self.opened);
         let end = match cycles.filter(|cycles| *cycles <= open_cycles) {
             Some(cycles) => DelayEnd { context, events: DelayEvents::Joined, at: now, cycles },
@@ -225,7 +239,11 @@ fn unjoined_end(context: KernelContext, events: DelayEvents, at: u64) -> DelayEn
 
 #[cfg(test)]
 mod tests {
+    use attribution::ContextKind;
+
     use super::*;
+
+    const WORK: KernelContext = KernelContext::Callback(ContextKind::Work, 0x8114_5820);
 
     fn delays() -> Delays {
         let mut delays = Delays::default();
@@ -261,28 +279,39 @@ mod tests {
     #[test]
     fn a_work_item_that_is_queued_again_without_a_call_was_cancelled() {
         let mut delays = delays();
-        delays.queue_work(0x1000, 10, 10);
-        delays.queue_work(0x1000, 30, 30);
-        delays.run_work(0x1000, 45, 45, false);
-        delays.run_work(0x1000, 60, 60, false);
+        delays.queue_work(0x1000, WORK, 10, 10);
+        delays.queue_work(0x1000, WORK, 30, 30);
+        delays.run_work(0x1000, WORK, 45, 45, false);
+        delays.run_work(0x1000, WORK, 60, 60, false);
         let expected = [
-            (ANY_WORK, DelayEvents::BeginAlone, 0),
-            (ANY_WORK, DelayEvents::Joined, 15),
-            (ANY_WORK, DelayEvents::EndAlone, 0),
+            (WORK, DelayEvents::BeginAlone, 0),
+            (WORK, DelayEvents::Joined, 15),
+            (WORK, DelayEvents::EndAlone, 0),
         ];
+        assert_eq!(summary(&mut delays), expected);
+    }
+
+    #[test]
+    fn a_cancelled_work_item_counts_for_its_own_function() {
+        let mut delays = delays();
+        let other = KernelContext::Callback(ContextKind::Work, 0x8114_9000);
+        delays.queue_work(0x1000, WORK, 10, 10);
+        delays.queue_work(0x1000, other, 30, 30);
+        delays.run_work(0x1000, other, 45, 45, false);
+        let expected = [(WORK, DelayEvents::BeginAlone, 0), (other, DelayEvents::Joined, 15)];
         assert_eq!(summary(&mut delays), expected);
     }
 
     #[test]
     fn a_work_item_that_is_queued_again_before_its_call_has_no_delay() {
         let mut delays = delays();
-        delays.queue_work(0x1000, 10, 10);
-        delays.queue_work(0x1000, 30, 30);
-        delays.run_work(0x1000, 31, 31, true);
+        delays.queue_work(0x1000, WORK, 10, 10);
+        delays.queue_work(0x1000, WORK, 30, 30);
+        delays.run_work(0x1000, WORK, 31, 31, true);
         let (begin, end) = (DelayEvents::BeginAlone, DelayEvents::EndAlone);
         assert_eq!(
             summary(&mut delays),
-            [(ANY_WORK, begin, 0), (ANY_WORK, begin, 0), (ANY_WORK, end, 0)]
+            [(WORK, begin, 0), (WORK, begin, 0), (WORK, end, 0)]
         );
     }
 
@@ -290,14 +319,14 @@ mod tests {
     fn a_region_does_not_count_what_began_before_it() {
         let mut delays = delays();
         delays.raise(0, 10, 0b10, 0);
-        delays.queue_work(0x1000, 10, 10);
+        delays.queue_work(0x1000, WORK, 10, 10);
         delays.open_region(2, 0);
         delays.run_softirq(0, 20, 1, 0);
-        delays.run_work(0x1000, 20, 20, false);
+        delays.run_work(0x1000, WORK, 20, 20, false);
         let alone = DelayEvents::EndAlone;
         assert_eq!(
             summary(&mut delays),
-            [(KernelContext::Softirq(1), alone, 0), (ANY_WORK, alone, 0)]
+            [(KernelContext::Softirq(1), alone, 0), (WORK, alone, 0)]
         );
     }
 
@@ -330,9 +359,9 @@ mod tests {
         let mut delays = Delays::default();
         delays.record();
         delays.open_region(1, 100);
-        let timer = KernelContext::Callback(ContextKind::Hrtimer, 0);
+        let timer = KernelContext::Callback(ContextKind::Hrtimer, 0x8114_5820);
         for cycles in [Some(0), Some(50), Some(51), None] {
-            delays.run_timer(ContextKind::Hrtimer, cycles, 40, 150);
+            delays.run_timer(timer, cycles, 40, 150);
         }
         let (joined, alone) = (DelayEvents::Joined, DelayEvents::EndAlone);
         let expected =

@@ -1,6 +1,6 @@
 //! Reads from the guest what `delays` needs: softirqs that are pending, work items, threads of IRQ lines, and timers.
 
-use attribution::ContextKind;
+use attribution::{ContextKind, KernelContext};
 use simrecord::counters::TIME;
 
 use crate::guest::guest_time::{jiffies_late, monotonic_ns};
@@ -13,6 +13,12 @@ use crate::guest::tracker::{IRQ_THREAD, Moment, Tracker};
 const RUN_THREAD: u64 = 1;
 /// The bit of a handler's result that requests its thread (include/linux/irqreturn.h).
 const WAKE_THREAD: u64 = 2;
+
+/// The context of a function of a timer, work item, tasklet or RCU callback. All code of the kernel and its modules is in the
+/// upper 2 GiB of the addresses, so the lower half of an address tells it.
+pub(super) fn callback_context(kind: ContextKind, function: u64) -> KernelContext {
+    KernelContext::Callback(kind, function as u32)
+}
 
 impl Tracker {
     /// Notes when the handler of an IRQ line returns, if it requests its thread.
@@ -63,30 +69,44 @@ impl Tracker {
         }
     }
 
-    /// Ends the delay of the work item or timer in `rdi`, whose function the kernel is about to call.
-    pub(super) fn end_delay_of_callback(&mut self, kind: ContextKind, moment: &mut Moment<'_>) {
-        match kind {
-            ContextKind::Work => self.end_delay_of_work(moment),
-            ContextKind::Hrtimer => {
+    /// Begins the delay of the work item in `rdx`, which the kernel queues.
+    pub(super) fn begin_delay_of_work(&mut self, moment: &mut Moment<'_>) {
+        let work = moment.qemu.register_value(moment.registers.rdx);
+        // Without type information, a work item that never runs has no function.
+        let function = self.offsets.work_function;
+        let function = function.and_then(|offset| moment.word(work.wrapping_add(offset)));
+        let context = callback_context(ContextKind::Work, function.unwrap_or(0));
+        self.delays.queue_work(work, context, moment.now[TIME], moment.common_cycles());
+    }
+
+    /// Ends the delay of the work item or timer in `rdi`, whose function the kernel is about to call. `context`: that function.
+    pub(super) fn end_delay_of_callback(
+        &mut self,
+        context: KernelContext,
+        moment: &mut Moment<'_>,
+    ) {
+        match context {
+            KernelContext::Callback(ContextKind::Work, _) => self.end_delay_of_work(context, moment),
+            KernelContext::Callback(ContextKind::Hrtimer, _) => {
                 let delay_ns = self.hrtimer_delay_ns(moment);
-                self.end_delay_of_timer(kind, delay_ns, moment);
+                self.end_delay_of_timer(context, delay_ns, moment);
             }
-            ContextKind::Timer => {
+            KernelContext::Callback(ContextKind::Timer, _) => {
                 let timer = moment.qemu.register_value(moment.registers.rdi);
                 let delay_ns = jiffies_late(timer, &self.symbols.time, &self.offsets, moment.qemu);
-                self.end_delay_of_timer(kind, delay_ns, moment);
+                self.end_delay_of_timer(context, delay_ns, moment);
             }
             _ => {}
         }
     }
 
     /// Ends the delay of the work item in `rdi`.
-    fn end_delay_of_work(&mut self, moment: &mut Moment<'_>) {
+    fn end_delay_of_work(&mut self, context: KernelContext, moment: &mut Moment<'_>) {
         let work = moment.qemu.register_value(moment.registers.rdi);
         // The kernel clears bit 0 of work_struct.data (pending) before the call.
         let data = moment.qemu.memory(work).map_or(0, u64::from_le_bytes);
         let (now, common_now) = (moment.now[TIME], moment.common_cycles());
-        self.delays.run_work(work, now, common_now, data & 1 != 0);
+        self.delays.run_work(work, context, now, common_now, data & 1 != 0);
     }
 
     /// How long ago the high-resolution timer in `rdi` was due, ns: the time on the timer's clock since its soft expiry.
@@ -106,7 +126,7 @@ impl Tracker {
     /// Ends the delay of a timer that was due `delay_ns` ago. `None`: that is not known.
     fn end_delay_of_timer(
         &mut self,
-        kind: ContextKind,
+        context: KernelContext,
         delay_ns: Option<i64>,
         moment: &Moment<'_>,
     ) {
@@ -115,7 +135,7 @@ impl Tracker {
             return;
         };
         let cycles = u64::try_from(delay_ns).ok().map(|delay_ns| moment.clock.cycles_of(delay_ns));
-        self.delays.run_timer(kind, cycles, moment.now[TIME], moment.common_cycles());
+        self.delays.run_timer(context, cycles, moment.now[TIME], moment.common_cycles());
     }
 
     /// The mask of pending softirqs of the running vCPU.

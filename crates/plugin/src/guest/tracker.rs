@@ -13,6 +13,7 @@ use attribution::{
 
 use crate::cpu;
 use crate::guest::delays::Delays;
+use crate::guest::delays_of_guest::callback_context;
 use crate::guest::first_context::{RunningTask, first_context};
 use crate::guest::irq::IrqLines;
 use crate::guest::senders::Senders;
@@ -358,8 +359,7 @@ impl Tracker {
             }
             Action::QueueWork => {
                 if self.delays.is_counting() {
-                    let work = moment.qemu.register_value(moment.registers.rdx);
-                    self.delays.queue_work(work, now[TIME], moment.common_cycles());
+                    self.begin_delay_of_work(&mut moment);
                 }
             }
             Action::RequestIrqThread => {
@@ -388,15 +388,14 @@ impl Tracker {
                 }
             }
             Action::CallbackCall { kind, register, bytes } => {
+                let register = moment.registers.named[usize::from(register)];
+                let function =
+                    register.map_or(0, |register| moment.qemu.register_value(register));
+                let context = callback_context(kind, function);
                 if self.delays.is_counting() {
-                    self.end_delay_of_callback(kind, &mut moment);
+                    self.end_delay_of_callback(context, &mut moment);
                 }
                 if self.has_callback_contexts {
-                    let register = moment.registers.named[usize::from(register)];
-                    let function =
-                        register.map_or(0, |register| moment.qemu.register_value(register));
-                    // All code of the kernel and its modules is in the upper 2 GiB, so half of the address tells it.
-                    let context = KernelContext::Callback(kind, function as u32);
                     self.enter_called(cpu, context, address, bytes, moment);
                 }
             }

@@ -76,6 +76,8 @@ offsets! {
     action_thread = "irqaction.thread";
     /// Offset of the flags of an action's thread.
     action_thread_flags = "irqaction.thread_flags";
+    /// Offset of the function of a work item.
+    work_function = "work_struct.func";
     /// Offset of the time from which a high-resolution timer may run, ns on the timer's clock.
     hrtimer_soft_expiry = "hrtimer._softexpires";
     /// Offset of the pointer from a high-resolution timer to the base of its clock.

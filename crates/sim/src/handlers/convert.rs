@@ -14,7 +14,7 @@ use stats::{Batches, JointBatch};
 use super::agreement::lines_of;
 use super::delays::delays_of;
 use super::events::Event;
-use super::senders::{SenderNames, senders_of};
+use super::senders::{MachineNames, senders_of};
 use super::victims::victims_of;
 use crate::Symbols;
 use crate::accounting::{Accounting, ContextUse, CpuUse, SpanUse};
@@ -111,7 +111,7 @@ pub(super) fn sample_of(
     }
     if reading.has_senders {
         let is_measured = |cpu| sample.windows.iter().any(|window| window.cpu == cpu);
-        let names = SenderNames { accounting, symbols };
+        let names = MachineNames { accounting, symbols };
         let ns = |cycles| reading.ns(cycles);
         sample.senders = Some(senders_of(&region.senders, &names, is_measured, ns));
     }
@@ -155,7 +155,7 @@ fn add_cpu(
         sample.cpu_warnings.push(CpuWarning::new(cpu.cpu, CLOCK_STOOD_STILL));
     }
     if let Some(delays) = &mut sample.delays {
-        delays.extend(delays_of(cpu, accounting, reading, batches_ns));
+        delays.extend(delays_of(cpu, accounting, symbols, reading, batches_ns));
     }
     for context_use in &cpu.contexts {
         let context = context_of(context_use.context, accounting)

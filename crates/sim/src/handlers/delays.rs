@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use attribution::{Context, ContextKind, KernelContext};
+use attribution::{ContextKind, KernelContext};
 use lab::handlers::{DelayMethod, DelayStats};
 use simrecord::record::DelayEvents;
 use stats::Distribution;
 
 use super::convert::{Reading, batches};
 use crate::accounting::{Accounting, CpuUse};
-use crate::contexts::{context_of, irq_thread_of};
+use crate::Symbols;
+use crate::contexts::{callback_of, context_of, irq_thread_of};
 
 /// The events of a softirq's delays.
 const SOFTIRQ_DELAY: DelayMethod = DelayMethod {
@@ -53,11 +54,12 @@ fn method_of_functions(kind: ContextKind) -> DelayMethod {
     }
 }
 
-/// Returns the delays that ended on a CPU while it was online, by softirq, thread and kind of function, in
-/// batches over `batches_ns`.
+/// Returns the delays that ended on a CPU while it was online, by softirq, thread and function, in batches over
+/// `batches_ns`. `symbols` name the functions of work items and timers.
 pub(super) fn delays_of(
     cpu: &CpuUse,
     accounting: &Accounting,
+    symbols: Option<&Symbols>,
     reading: &Reading,
     batches_ns: Option<u64>,
 ) -> Vec<DelayStats> {
@@ -68,8 +70,7 @@ pub(super) fn delays_of(
     for delay in cpu.delays.iter().filter(|delay| is_online(delay.at_cycles)) {
         let (context, method) = match delay.context {
             KernelContext::Callback(kind, _) => {
-                let context = Context { kind, number: 0, name: "(all)".to_owned() };
-                (Some(context), method_of_functions(kind))
+                (callback_of(delay.context, symbols), method_of_functions(kind))
             }
             KernelContext::KernelThread(_) => {
                 (irq_thread_of(delay.context, accounting), IRQ_THREAD_DELAY)

@@ -14,12 +14,12 @@ use crate::contexts::context_of;
 use crate::timeline::called_function;
 
 /// Names of the addresses and contexts of a machine.
-pub(super) struct SenderNames<'a> {
+pub(super) struct MachineNames<'a> {
     pub(super) accounting: &'a Accounting,
     pub(super) symbols: Option<&'a Symbols>,
 }
 
-impl SenderNames<'_> {
+impl MachineNames<'_> {
     /// The function at an address, or around it.
     fn function(&self, address: u64) -> String {
         match self.symbols {
@@ -70,7 +70,7 @@ fn event_of(kind: SentKind) -> SenderEvent {
 /// The senders of a region. `is_measured`: whether a CPU is measured. `ns` converts cycles.
 pub(super) fn senders_of(
     senders: &SendersUse,
-    names: &SenderNames<'_>,
+    names: &MachineNames<'_>,
     is_measured: impl Fn(u32) -> bool,
     ns: impl Fn(u64) -> u64,
 ) -> Vec<SenderStats> {
@@ -155,7 +155,7 @@ mod tests {
     fn rows_add_up_the_calls_of_a_sender_on_measured_cpus() {
         let symbols = Symbols::parse(b"1100 t ipi_mb\n2000 t membarrier\n2100 t end\n").unwrap();
         let accounting = Accounting::default();
-        let names = SenderNames { accounting: &accounting, symbols: Some(&symbols) };
+        let names = MachineNames { accounting: &accounting, symbols: Some(&symbols) };
         let task = KernelContext::Task(7);
         let call = SentKind::SynchronousCall;
         let unmeasured = SentUse { target: 2, ..sent(call, task, None) };

@@ -14,7 +14,7 @@ use lab::handlers::probe_check::{
 use plugin_interface::symbols::{BODY_FIRST, GATE_PROBE, PROBE_FIRST, probe_name};
 
 use super::bench::SimBench;
-use super::senders::SenderNames;
+use super::senders::MachineNames;
 use super::verify_delays::check_delays;
 use super::verify_senders::checked_senders;
 use crate::accounting::{Accounting, CpuUse, RegionUse, SpanUse};
@@ -62,7 +62,7 @@ impl SimBench {
         let label = condition.label();
         let symbols = self.settings.kernel.0.as_ref();
         let symbols = self.settings.guest.with_modules_of_boot(symbols, &outcome.modules)?;
-        let names = SenderNames { accounting: &outcome.accounting, symbols: symbols.as_deref() };
+        let names = MachineNames { accounting: &outcome.accounting, symbols: symbols.as_deref() };
         let senders = if self.settings.guest.watch.senders {
             checked_senders(&label, &probed, region, &names, |cycles| self.reading.ns(cycles))
         } else {
@@ -77,7 +77,7 @@ impl SimBench {
             })
             .collect();
         let delays =
-            check_delays(&label, &probed, region, &outcome.accounting, |cycles| self.ns_of(cycles));
+            check_delays(&label, &probed, region, &names, |cycles| self.ns_of(cycles));
         let probes = (0..).map_while(|position| Some((position, probe_name(position)?)));
         let costs = probes
             .filter(|(position, _)| *position != GATE_PROBE)

@@ -13,9 +13,10 @@ use lab::handlers::probe_check::CheckedDelays;
 use plugin_interface::symbols::{HRTIMER_PROBE, PROBE_FIRST, SWITCH_PROBE};
 use simrecord::record::DelayEvents;
 
+use super::senders::MachineNames;
 use super::verify::{started_at, window_of};
-use crate::accounting::{Accounting, CpuUse, DelayUse, RegionUse, SpanUse};
-use crate::contexts::irq_thread_of;
+use crate::accounting::{CpuUse, DelayUse, RegionUse, SpanUse};
+use crate::contexts::{callback_of, irq_thread_of};
 
 /// How many delays there are, and how long they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,12 +27,12 @@ struct Sums {
 }
 
 /// The work of a delay that is compared; `None` for other delays.
-fn compared(context: KernelContext, accounting: &Accounting) -> Option<Context> {
+fn compared(context: KernelContext, names: &MachineNames<'_>) -> Option<Context> {
     match context {
-        KernelContext::Callback(kind @ (ContextKind::Hrtimer | ContextKind::Timer), _) => {
-            Some(Context { kind, number: 0, name: "(all)".to_owned() })
+        KernelContext::Callback(ContextKind::Hrtimer | ContextKind::Timer, _) => {
+            callback_of(context, names.symbols)
         }
-        other => irq_thread_of(other, accounting),
+        other => irq_thread_of(other, names.accounting),
     }
 }
 
@@ -40,8 +41,8 @@ fn compared(context: KernelContext, accounting: &Accounting) -> Option<Context> 
 fn probes_at_end(kind: ContextKind) -> Option<(u32, usize)> {
     match kind {
         ContextKind::Hrtimer => Some((HRTIMER_PROBE, 1)),
-        // Two programs of delays, and that of the rows of threads.
-        ContextKind::IrqThread => Some((SWITCH_PROBE, 3)),
+        // A program of delays, and that of the rows of threads.
+        ContextKind::IrqThread => Some((SWITCH_PROBE, 2)),
         _ => None,
     }
 }
@@ -56,7 +57,7 @@ fn until_probe(delay: &DelayUse, probes: &[&SpanUse], programs: usize) -> Option
 }
 
 /// The exact delays of a CPU in the probes' window, by work.
-fn add_delays_of(cpu: &CpuUse, accounting: &Accounting, sums: &mut BTreeMap<Context, Sums>) {
+fn add_delays_of(cpu: &CpuUse, names: &MachineNames<'_>, sums: &mut BTreeMap<Context, Sums>) {
     let (opened, closed) = window_of(cpu);
     let spans_of = |position: u32| -> Vec<&SpanUse> {
         let probe = KernelContext::Function(PROBE_FIRST + position);
@@ -65,7 +66,7 @@ fn add_delays_of(cpu: &CpuUse, accounting: &Accounting, sums: &mut BTreeMap<Cont
     let probes = [HRTIMER_PROBE, SWITCH_PROBE].map(|position| (position, spans_of(position)));
     for delay in cpu.delays.iter().filter(|delay| delay.events == DelayEvents::Joined) {
         let began = delay.at_cycles.saturating_sub(delay.cycles);
-        let Some(context) = compared(delay.context, accounting) else { continue };
+        let Some(context) = compared(delay.context, names) else { continue };
         if began < opened || delay.at_cycles > closed {
             continue;
         }
@@ -89,11 +90,11 @@ pub(super) fn check_delays(
     condition: &str,
     probed: &Probed,
     region: &RegionUse,
-    accounting: &Accounting,
+    names: &MachineNames<'_>,
     ns_of: impl Fn(u64) -> f64,
 ) -> Vec<CheckedDelays> {
     let mut exact = BTreeMap::new();
-    region.cpus.iter().for_each(|cpu| add_delays_of(cpu, accounting, &mut exact));
+    region.cpus.iter().for_each(|cpu| add_delays_of(cpu, names, &mut exact));
     let mut checked: BTreeMap<(String, u32, String), CheckedDelays> = BTreeMap::new();
     for (context, sums) in exact {
         let key = (context.kind.label().to_owned(), context.number, context.name);
@@ -142,7 +143,7 @@ mod tests {
     #[test]
     fn an_exact_delay_ends_where_the_first_probe_starts() {
         let delay = |kind, at_cycles, cycles| DelayUse {
-            context: KernelContext::Callback(kind, 0),
+            context: KernelContext::Callback(kind, 0x8114_5820),
             events: DelayEvents::Joined,
             at_cycles,
             cycles,
@@ -164,7 +165,7 @@ mod tests {
         let region = RegionUse { cpus, ..RegionUse::default() };
         let probe_delays = |kind: &str, count, total_ns| ProbedDelays {
             kind: kind.to_owned(),
-            name: "(all)".to_owned(),
+            name: "0xffffffff81145820".to_owned(),
             count,
             total_ns,
             max_ns: 9,
@@ -173,7 +174,8 @@ mod tests {
         let delays = vec![probe_delays("hrtimer", 1, 24), probe_delays("softirq", 3, 30)];
         let probed = Probed { delays, ..Probed::default() };
         let accounting = Accounting::default();
-        let checked = check_delays("idle", &probed, &region, &accounting, |cycles| cycles as f64);
+        let names = MachineNames { accounting: &accounting, symbols: None };
+        let checked = check_delays("idle", &probed, &region, &names, |cycles| cycles as f64);
         let [hrtimer, timer] = &checked[..] else { panic!("{checked:?}") };
         // The first delay began before the probes' window, the second one ends at the probe that starts at 80.
         assert_eq!((hrtimer.true_count, hrtimer.true_total_ns), (1, 25.0));

@@ -7,7 +7,7 @@ use lab::handlers::in_guest::Probed;
 use lab::handlers::probe_check::CheckedSender;
 use plugin_interface::symbols::{GATE_PROBE, probe_name};
 
-use super::senders::{SenderNames, senders_of};
+use super::senders::{MachineNames, senders_of};
 use super::verify::gates;
 use crate::accounting::{CpuUse, QueuedRunUse, RegionUse, SendersUse, SentUse};
 
@@ -71,7 +71,7 @@ pub(super) fn checked_senders(
     condition: &str,
     probed: &Probed,
     region: &RegionUse,
-    names: &SenderNames<'_>,
+    names: &MachineNames<'_>,
     ns: impl Fn(u64) -> u64,
 ) -> Vec<CheckedSender> {
     let is_measured = |cpu: u32| region.cpus.iter().any(|measured| measured.cpu == cpu);

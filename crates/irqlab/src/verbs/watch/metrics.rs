@@ -171,7 +171,7 @@ fn rows(
     rows
 }
 
-/// A row of the delays: a softirq, a thread, or all work items or timers, on a CPU or over all CPUs.
+/// A row of the delays: a softirq, a thread or a function, on a CPU or over all CPUs.
 struct DelayRow {
     delays: Distribution,
     unjoined_end_count: u64,

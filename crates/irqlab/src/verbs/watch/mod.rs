@@ -56,8 +56,8 @@ const RETRY: Duration = Duration::from_millis(100);
   irqlab watch --once -i 5s --alert 'any.cpu > 20%'   exit code 3 if a context takes more
 
 Number of metrics' series, at most: 6, 1 for each CPU, 17 for each interrupt, softirq and vector, 2 for each NAPI
-instance, 1 for each kind of page fault, and 2 for each rule of --alert; with --delays also 17 for each softirq and
-interrupt thread, and 17 each for work items and two kinds of timers. With --per-cpu, each context has these on each CPU.
+instance, 1 for each kind of page fault, and 2 for each rule of --alert; with --delays also 17 for each softirq, interrupt
+thread, and function of a timer or work item. With --per-cpu, each context has these on each CPU.
 
 Exit codes: 0 ended by q, Ctrl-C, SIGTERM or --duration; 1 failed; 2 the command line is wrong; 4 nothing
 can be measured here; with --once also 5: events were lost; with --once or --duration also 3: an alert

@@ -55,7 +55,7 @@ fn key_columns<'a>() -> Columns<'a, Row<'a>> {
             .detail()
             .key()
             .uint(|row: &Row<'_>| row.context.number),
-        column("name", "Name of the softirq or of the thread's handler; (all) for all work items or timers together.")
+        column("name", "Name of the softirq, of the thread's handler, or of the function of work items or timers.")
             .priority(100)
             .key()
             .text(|row: &Row<'_>| row.context.name.clone()),
@@ -123,14 +123,19 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         interval_columns("delay_mean_ns")
             .and([method_column("delay_mean_ns")])
             .of(|row: &Row<'_>| row.delays.interval()),
-        column(
-            "awake_count",
-            "Requests that found the thread awake: it ran or was ready to run, so it did not wait for them, and they have no \
-             delay. Absent for work other than threads of device interrupts.",
-        )
-        .detail()
-        .uint(|row: &Row<'_>| row.awake_count),
+        awake_column().of(|row: &Row<'_>| row.awake_count),
     ])
+}
+
+/// The requests that found a thread awake.
+pub(super) fn awake_column<'a>() -> Columns<'a, Option<u64>> {
+    column(
+        "awake_count",
+        "Requests that found the thread awake: it ran or was ready to run, so it did not wait for them, and they have no delay. \
+         Absent for work other than threads of device interrupts.",
+    )
+    .detail()
+    .uint(|count: &Option<u64>| *count)
 }
 
 /// The rows of a window: for each context, all CPUs together and then each CPU.
@@ -155,7 +160,7 @@ fn rows_of(condition: &ConditionSamples) -> Vec<Row<'_>> {
 
 /// Table `delays`: one row per kind of work and CPU, and one per kind over all CPUs.
 pub fn delays(measured: &[ConditionSamples]) -> Table {
-    let doc = "One row per softirq, kind of function or thread and CPU, and one for the sum over the CPUs (`all`). The CPU \
+    let doc = "One row per softirq, thread or function and CPU, and one for the sum over the CPUs (`all`). The CPU \
                is the one that runs the work.";
     let unjoined = "unjoined: runs whose begin was not seen, or cannot be joined to them for certain; they are in no \
                     other column";

@@ -6,6 +6,7 @@ use record::{Columns, Format, RowFilter, Table, TableDisplay, column};
 use super::super::delay_rates::DelayRates;
 use super::super::delays::DELAYS;
 use super::super::rates::{ContextRates, Rates};
+use super::delays::awake_column;
 use super::{context_columns, cpu_column};
 
 fn columns<'a>() -> Columns<'a, ContextRates> {
@@ -118,6 +119,7 @@ fn delay_columns<'a>() -> Columns<'a, DelayRates> {
         column("ends", "The event that ends the delay.")
             .detail()
             .text(|delays: &DelayRates| delays.method.ends),
+        awake_column().of(|delays: &DelayRates| delays.awake_count),
     ])
 }
 
@@ -126,10 +128,12 @@ impl Rates {
     /// if delays are not measured.
     #[must_use]
     pub fn delay_table(&self) -> Option<Table> {
-        let ran = |delays: &&DelayRates| delays.count > 0 || delays.unjoined_end_count > 0;
+        let ran = |delays: &&DelayRates| {
+            delays.count > 0 || delays.unjoined_end_count > 0 || delays.awake_count > Some(0)
+        };
         let rows = self.delays.as_ref()?.iter().filter(ran);
-        let doc = "One row per softirq and thread, and one for all work items and each kind of timers, that ran in the \
-                   interval, and CPU, and one for the sum over the CPUs (`all`).";
+        let doc = "One row per softirq, thread, and function of work items and timers that ran in the interval, and CPU, and \
+                   one for the sum over the CPUs (`all`).";
         let display = TableDisplay {
             title: "time that softirqs, work items, timers and threads of interrupts wait for their run"
                 .to_owned(),

@@ -11,8 +11,7 @@ use crate::picture::palette::{BLACK, BLUE, GREY, ORANGE, VERMILION};
 use crate::picture::sheet::{Area, Entry, Heading, Sheet, Undrawn, draw, units};
 use crate::row::Row;
 
-/// Maximum number of lines of a panel. A machine has ten softirqs, a line for work items and two for timers, and a line for
-/// each thread of an interrupt.
+/// Maximum number of lines of a panel. A machine has ten softirqs, and dozens of functions and threads of interrupts.
 const LINES_MAX: usize = 16;
 /// Height of a line, pixels.
 const LINE_HEIGHT: f64 = 26.0;
@@ -27,7 +26,7 @@ const FIGURES: [(&str, &str, Look); 4] = [
     ("delay_p50_ns", "p50", Look { colour: BLUE, pattern: 0 }),
 ];
 
-/// The delays of a softirq or thread, or of all work items or timers together.
+/// The delays of a softirq, thread or function.
 struct Line {
     name: String,
     /// The figures that the row has, ns, with their looks.
@@ -48,17 +47,6 @@ impl Panel {
     }
 }
 
-/// The name of all functions of a kind together. `None`: the kind's rows have names.
-fn functions(kind: &str) -> Option<String> {
-    let name = match kind {
-        "work" => "work items",
-        "hrtimer" => "high-resolution timers",
-        "timer" => "timers",
-        _ => return None,
-    };
-    Some(name.to_owned())
-}
-
 /// The number of the IRQ line of a thread.
 fn line_number(row: &Row<'_>) -> u64 {
     row.number("number").unwrap_or(0.0) as u64
@@ -68,7 +56,7 @@ fn line_number(row: &Row<'_>) -> u64 {
 fn name(row: &Row<'_>) -> String {
     match text(row, "kind").as_str() {
         "irq_thread" => format!("irq {} {} thread", line_number(row), text(row, "name")),
-        kind => functions(kind).unwrap_or_else(|| format!("{} {kind}", text(row, "name"))),
+        kind => format!("{} {kind}", text(row, "name")),
     }
 }
 
@@ -100,13 +88,12 @@ fn title(table: &Table, conditions: &[String]) -> Option<String> {
         .flat_map(|condition| largest(table, condition, "count"))
         .filter(|row| row.number("delay_p50_ns").is_some())
         .max_by(|first, second| count(first).total_cmp(&count(second)))?;
-    let kind = text(&row, "kind");
-    let work = functions(&kind).unwrap_or_else(|| match kind.as_str() {
-        "irq_thread" => format!("runs of the thread of irq {}", line_number(&row)),
-        _ => format!("runs of {}", text(&row, "name")),
-    });
+    let work = match text(&row, "kind").as_str() {
+        "irq_thread" => format!("the thread of irq {}", line_number(&row)),
+        _ => text(&row, "name"),
+    };
     let condition = panel_title(&text(&row, "condition"));
-    Some(format!("Half of all {work} wait {} ({condition})", wait(&row)?))
+    Some(format!("Half of all runs of {work} wait {} ({condition})", wait(&row)?))
 }
 
 /// The median and the p99 of the row's delays, or its longest delay, as the end of a sentence. `None` without a median.
@@ -250,14 +237,14 @@ mod tests {
     };
     const WORK: Delays = Delays {
         kind: "work",
-        name: "(all)",
+        name: "vmstat_update",
         count: 12,
         p50_ns: Some(13_000),
         p99_ns: None,
         unjoined: 1,
     };
     const THREAD: Delays = Delays { kind: "irq_thread", name: "nvme0q1", ..NET_RX };
-    const TIMERS: Delays = Delays { kind: "hrtimer", ..WORK };
+    const TIMERS: Delays = Delays { kind: "hrtimer", name: "tick_nohz_handler", ..WORK };
     const IDLE: Delays =
         Delays { kind: "softirq", name: "HI", count: 0, p50_ns: None, p99_ns: None, unjoined: 0 };
 
@@ -291,11 +278,11 @@ mod tests {
         let says = "Half of all runs of NET_RX wait 3.10 µs or less, one in 100 more than 120 µs \
                     (condition ambient)";
         assert_eq!(heading(&rows).title, says);
-        let without_p99 = "Half of all work items wait 13.0 µs or less, the longest 1.30 ms \
+        let without_p99 = "Half of all runs of vmstat_update wait 13.0 µs or less, the longest 1.30 ms \
                            (condition ambient)";
         assert_eq!(heading(&[WORK]).title, without_p99);
         let starts = |rows: &[Delays], start: &str| heading(rows).title.starts_with(start);
-        assert!(starts(&[TIMERS], "Half of all high-resolution timers wait 13.0 µs or less"));
+        assert!(starts(&[TIMERS], "Half of all runs of tick_nohz_handler wait 13.0 µs or less"));
         assert!(starts(&[THREAD], "Half of all runs of the thread of irq 36 wait 3.10 µs or less"));
         assert_eq!(delays(&run(&[IDLE]), WIDTH).unwrap(), None, "no softirq ran");
     }
@@ -305,7 +292,7 @@ mod tests {
         let run = run(&[NET_RX, WORK, THREAD, TIMERS]);
         let table = run.table("delays").unwrap();
         let names: Vec<String> = largest(table, "ambient", "count").iter().map(name).collect();
-        for expected in ["NET_RX softirq", "irq 36 nvme0q1 thread", "high-resolution timers"] {
+        for expected in ["NET_RX softirq", "irq 36 nvme0q1 thread", "tick_nohz_handler hrtimer"] {
             assert!(names.iter().any(|name| name == expected), "{expected}: {names:?}");
         }
     }

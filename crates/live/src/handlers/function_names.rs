@@ -1,0 +1,95 @@
+//! Names the functions that have rows: those that the kernel calls back (`--callbacks`), and those whose delays are
+//! measured (`--delays`).
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use attribution::ContextKey;
+
+use crate::bpf::CountedRow;
+use crate::bpf::layout::Row;
+use crate::host::{KernelFunctions, OTHER_FUNCTIONS, Root};
+
+/// The names of all functions that have had rows.
+#[derive(Debug, Default)]
+pub(super) struct FunctionNames {
+    known: Mutex<KernelFunctions>,
+}
+
+impl FunctionNames {
+    /// Finds the names of the functions that have rows. Adds warnings of functions without a name, and of functions that
+    /// share a row.
+    pub(super) fn name(
+        &self,
+        root: &Root,
+        rows: &[CountedRow],
+        warnings: &mut Vec<String>,
+    ) -> KernelFunctions {
+        let of_functions = rows.iter().filter(|row| has_function(row));
+        let (with_address, sharing): (Vec<_>, Vec<_>) =
+            of_functions.partition(|row| row.object != 0);
+        let addresses: BTreeSet<u64> = with_address.iter().map(|row| row.object).collect();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.add(root, &addresses);
+        let unnamed = known.unnamed(&addresses);
+        if unnamed > 0 {
+            warnings.push(format!(
+                "{unnamed} functions have an address instead of a name, because /proc/kallsyms did not list \
+                 them after the window (it shows addresses to root, if kernel.kptr_restrict is not 2; functions of a \
+                 module that was unloaded are gone)"
+            ));
+        }
+        warnings.extend(warnings_of_shared_rows(&sharing));
+        known.clone()
+    }
+}
+
+/// Whether a row is of a function that the kernel calls back, or of the delays of such a function.
+fn has_function(row: &Row) -> bool {
+    let context = ContextKey::of(row.key);
+    matches!(context, Some(ContextKey::Callback(_) | ContextKey::DelayOfFunctions(_)))
+}
+
+/// The warnings of functions that share a row, of the tables `handlers` and `delays`.
+fn warnings_of_shared_rows(rows: &[&CountedRow]) -> impl Iterator<Item = String> {
+    let is_delay =
+        |row: &CountedRow| matches!(ContextKey::of(row.key), Some(ContextKey::DelayOfFunctions(_)));
+    let (delays, calls): (Vec<&CountedRow>, Vec<&CountedRow>) =
+        rows.iter().partition(|row| is_delay(row));
+    let calls: u64 = calls.iter().map(|row| row.count).sum();
+    let runs: u64 = delays.iter().map(|row| row.count + row.special).sum();
+    [(calls, "calls of functions are"), (runs, "runs of functions have their delays")]
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| {
+            format!(
+                "{count} {what} in the rows {OTHER_FUNCTIONS}: a CPU called more functions than its rows can hold"
+            )
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use attribution::key::{KEY_DELAY_WORK, KEY_WORK};
+
+    use super::*;
+
+    #[test]
+    fn functions_that_share_a_row_are_counted_in_a_warning() {
+        let row = |key, count, special| {
+            let row = Row { key, count, special, ..Row::default() };
+            CountedRow { cpu: 0, row: Box::new(row), nested: None }
+        };
+        let rows = [row(KEY_WORK, 3, 0), row(KEY_DELAY_WORK, 4, 1), row(KEY_DELAY_WORK, 5, 0)];
+        let warnings = |rows: &[CountedRow]| -> Vec<String> {
+            warnings_of_shared_rows(&rows.iter().collect::<Vec<_>>()).collect()
+        };
+        let reason = "in the rows (other functions): a CPU called more functions than its rows can hold";
+        let expected = [
+            format!("3 calls of functions are {reason}"),
+            format!("10 runs of functions have their delays {reason}"),
+        ];
+        assert_eq!(warnings(&rows), expected);
+        assert!(warnings(&[]).is_empty());
+    }
+}
