@@ -44,21 +44,35 @@ struct {
 	__type(value, struct waiting_work);
 } queued_work SEC(".maps");
 
-/* The kernel's own state of a softirq on this CPU. Returns false if it cannot be read. */
+/* The bits of a mask of pending softirqs on this CPU. None are set if the kernel lacks the mask. */
+static __always_inline bool read_pending(u64 area, s32 offset, u16 *pending)
+{
+	u16 mask = 0;
+
+	if (offset >= 0 && bpf_probe_read_kernel(&mask, sizeof(mask), (void *)(area + offset)))
+		return false;
+	*pending |= mask;
+	return true;
+}
+
+/*
+ * The kernel's own state of a softirq on this CPU. Returns false if it cannot be read. A kernel with a thread of timers
+ * raises timer softirqs in a mask of its own. The thread moves them to the other mask just before they run.
+ */
 static __always_inline bool read_softirq_state(u32 number, u32 *runs, bool *is_pending)
 {
 	u64 area = percpu_area();
 	const struct kernel_stat *stat = (void *)(area + cfg.percpu_offsets[OFFSET_KSTAT]);
 	u64 counts = (u64)__builtin_preserve_access_index(&stat->softirqs);
-	u16 mask = 0;
+	u16 pending = 0;
 
 	if (!area || cfg.percpu_offsets[OFFSET_KSTAT] < 0 || cfg.percpu_offsets[OFFSET_PENDING] < 0)
 		return false;
 	if (bpf_probe_read_kernel(runs, sizeof(*runs), (void *)(counts + number * sizeof(*runs))) ||
-	    bpf_probe_read_kernel(&mask, sizeof(mask),
-				  (void *)(area + cfg.percpu_offsets[OFFSET_PENDING])))
+	    !read_pending(area, cfg.percpu_offsets[OFFSET_PENDING], &pending) ||
+	    !read_pending(area, cfg.percpu_offsets[OFFSET_PENDING_TIMERS], &pending))
 		return false;
-	*is_pending = mask >> number & 1;
+	*is_pending = pending >> number & 1;
 	return true;
 }
 

@@ -41,7 +41,6 @@ struct service_span {
 struct service_config {
 	__s32 percpu_offsets[PERCPU_OFFSETS]; /* see kernel_counters.h; negative: not known */
 	__s32 cgroup_subsystem; /* the controller whose hierarchy of groups counts; negative: version 2 */
-	__s32 unused;
 	__u64 lock_functions[2 * LOCK_FUNCTIONS]; /* start and end of each range of functions that take locks */
 };
 

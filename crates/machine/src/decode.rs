@@ -23,7 +23,9 @@ use iced_x86::{
 
 use crate::address::VirtualAddress;
 use crate::core::{Instruction, Special};
-pub use decoded::{Decoded, DeviceWrite, FlushedLine, MemoryOperand, Operation, TranslationChange};
+pub use decoded::{
+    Decoded, DeviceWrite, FlushedLine, MemoryOperand, Operation, OrOperand, TranslationChange,
+};
 use description::describe;
 
 /// Maximum length of an instruction, in bytes.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::support::{Place, can_simulate, csv_fields};
+use crate::user_functions::write_program;
 
 /// The rows of one table in CSV: the columns by name.
 pub(crate) type Rows = Vec<BTreeMap<String, String>>;
@@ -189,4 +190,40 @@ fn the_live_bench_measures_how_long_a_thread_waits_for_its_interrupt() {
     ended.assert_code(0);
     check_delays_of_thread(&ended.out);
     check_delays_of_timers(&ended.out);
+}
+
+/// Checks the delays of softirq TIMER under PREEMPT_RT, in a window in which a task holds the CPU for 150 ms at first. Ticks
+/// raise the softirq again and again meanwhile, so its thread serves many raises with one run. No later run has such a delay.
+fn check_delays_of_timer_softirq(csv: &str) {
+    let delays = rows_with(csv, "delay_mean_ns");
+    let is_timer = |row: &&BTreeMap<String, String>| row["cpu"] == "all" && row["name"] == "TIMER";
+    let timer = delays.iter().find(is_timer).unwrap_or_else(|| panic!("no TIMER: {csv}"));
+    assert!(number(timer, "count") >= 4, "{timer:?}");
+    assert!(number(timer, "unjoined_end_count") <= 1, "{timer:?}");
+    assert!(number(timer, "delay_max_ns") > 20_000_000, "{timer:?}");
+    assert!(number(timer, "delay_p50_ns") < 1_000_000, "{timer:?}");
+}
+
+/// A kernel with PREEMPT_RT raises the softirqs of timers in a mask of their own, on both benches.
+#[test]
+fn runs_of_timer_softirqs_under_preempt_rt_end_the_delays_of_their_own_raises() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let written = write_program(workspace.path(), "holds_cpu.S", &[], "/tmp/holds_cpu");
+    let command = format!("{written}; /tmp/holds_cpu && sleep 0.6");
+    let simulated = "handlers --on sim -q --flavour rt --mem 512M --delays --format csv --table delays --";
+    let words = simulated.split_whitespace().chain([&*command]);
+    let simulated = workspace.run(&words.collect::<Vec<_>>());
+    simulated.assert_code(0);
+    check_delays_of_timer_softirq(&simulated.out);
+
+    let machine = "sim boot -q --flavour rt --mem 512M --with-irqlab --";
+    let inside = format!(
+        "{written}; irqlab handlers -q --delays --format csv --table delays -- /bin/busybox sh -c '/tmp/holds_cpu && sleep 0.6'"
+    );
+    let live = workspace.run(&machine.split_whitespace().chain([&*inside]).collect::<Vec<_>>());
+    live.assert_code(0);
+    check_delays_of_timer_softirq(&live.out);
 }

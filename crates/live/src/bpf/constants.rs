@@ -129,7 +129,7 @@ shared_constants! {
     /// Value of a counter that this kernel does not have.
     COUNTER_ABSENT: u64 = u64::MAX;
     /// Number of offsets into a CPU's area of kernel variables.
-    PERCPU_OFFSETS: usize = 18;
+    PERCPU_OFFSETS: usize = 19;
     /// Position of the run queue's offset among the offsets.
     OFFSET_RUNQUEUES: usize = 0;
     /// Position of the offset of `kstat`.
@@ -138,8 +138,11 @@ shared_constants! {
     OFFSET_PENDING: usize = 2;
     /// Position of the offset of the count that says whether the CPU handles an interrupt or a softirq.
     OFFSET_PREEMPT: usize = 3;
+    /// Position of the offset of the mask of pending softirqs that the CPU's thread of timers runs. Only kernels with such
+    /// a thread have this mask (PREEMPT_RT; from Linux 6.12 on also with the kernel option threadirqs).
+    OFFSET_PENDING_TIMERS: usize = 4;
     /// Position of the first vector counter's offset.
-    OFFSET_VECTORS: usize = 4;
+    OFFSET_VECTORS: usize = 5;
 
     /// A mark: entry of a context.
     MARK_ENTER: u16 = 1;

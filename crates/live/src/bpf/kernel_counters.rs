@@ -13,8 +13,8 @@ use libbpf_rs::btf::types::{Composite, DataSec, MemberAttr, Struct, Typedef, Var
 use libbpf_rs::btf::{BtfType, ReferencesType};
 
 use super::layout::{
-    COUNTER_ABSENT, COUNTER_VECTORS, OFFSET_KSTAT, OFFSET_PENDING, OFFSET_PREEMPT,
-    OFFSET_RUNQUEUES, OFFSET_VECTORS, PERCPU_OFFSETS,
+    COUNTER_ABSENT, COUNTER_VECTORS, OFFSET_KSTAT, OFFSET_PENDING, OFFSET_PENDING_TIMERS,
+    OFFSET_PREEMPT, OFFSET_RUNQUEUES, OFFSET_VECTORS, PERCPU_OFFSETS,
 };
 
 /// Fields of `irq_cpustat_t` (arch/x86/include/asm/hardirq.h), each with its label in
@@ -52,6 +52,7 @@ pub fn percpu_offsets() -> [i32; PERCPU_OFFSETS] {
             Some("kstat") => offsets[OFFSET_KSTAT] = offset,
             // From Linux 6.15 on.
             Some("__softirq_pending") => offsets[OFFSET_PENDING] = offset,
+            Some("pending_timer_softirq") => offsets[OFFSET_PENDING_TIMERS] = offset,
             // Up to Linux 6.1, and from 6.15 on.
             Some("__preempt_count") => offsets[OFFSET_PREEMPT] = offset,
             // Linux 6.2 to 6.14.

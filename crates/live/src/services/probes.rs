@@ -109,7 +109,6 @@ impl ServiceProbes {
         let config = ServiceConfig {
             percpu_offsets: percpu_offsets(),
             cgroup_subsystem: locks.settings().map_or(-1, |locks| locks.cgroup_subsystem),
-            unused: 0,
             lock_functions: locks
                 .settings()
                 .map_or([0; 2 * LOCK_FUNCTIONS], |locks| locks.functions),

@@ -142,6 +142,14 @@ pub struct Decoded {
     pub(super) available_bytes: u8,
 }
 
+/// The bits that an `or` sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OrOperand {
+    /// Those of a register, by its number in the order of the processor's encoding.
+    Register(u8),
+    Constant(u64),
+}
+
 impl Decoded {
     /// The action that the simulator must take for the instruction. [`Operation::Other`]: none.
     #[must_use]
@@ -296,22 +304,27 @@ impl Decoded {
         (self.calls_register() && register.is_gpr64()).then(|| register.number() as u8)
     }
 
-    /// For an `or` of a register to memory of the segment `gs` at a fixed address: the number of the register, by the
-    /// order of the processor's encoding, and the address without the segment's base. `None` for all other
-    /// instructions.
+    /// For an `or` to memory of the segment `gs` at a fixed address: the bits, and the address without the segment's base.
+    /// `None` for all other instructions.
     #[must_use]
-    pub fn or_to_gs_segment(&self) -> Option<(u8, u64)> {
+    pub fn or_to_gs_segment(&self) -> Option<(OrOperand, u64)> {
         let has_fixed_address = matches!(
             (self.x86.memory_base(), self.x86.memory_index()),
             (X86Register::None | X86Register::RIP, X86Register::None)
         );
         let is_or = self.x86.mnemonic() == Mnemonic::Or
             && self.x86.op0_kind() == OpKind::Memory
-            && self.x86.op1_kind() == OpKind::Register
             && self.x86.memory_segment() == X86Register::GS;
-        let register = self.x86.op1_register().full_register();
-        (is_or && has_fixed_address && register.is_gpr64())
-            .then(|| (register.number() as u8, self.x86.memory_displacement64()))
+        if !is_or || !has_fixed_address {
+            return None;
+        }
+        let bits = if self.x86.op1_kind() == OpKind::Register {
+            let register = self.x86.op1_register().full_register();
+            register.is_gpr64().then(|| OrOperand::Register(register.number() as u8))
+        } else {
+            self.x86.try_immediate(1).ok().map(OrOperand::Constant)
+        };
+        Some((bits?, self.x86.memory_displacement64()))
     }
 
     /// The address of the called function, if it is in the instruction. `None` for all other instructions, and for

@@ -1,6 +1,7 @@
 //! Reads from the guest what `delays` needs: softirqs that are pending, work items, threads of IRQ lines, and timers.
 
 use attribution::{ContextKind, KernelContext};
+use plugin_interface::symbols::RaisedSoftirqs;
 use simrecord::counters::TIME;
 
 use crate::guest::guest_time::{jiffies_late, monotonic_ns};
@@ -138,10 +139,29 @@ impl Tracker {
         self.delays.run_timer(context, cycles, moment.now[TIME], moment.common_cycles());
     }
 
-    /// The mask of pending softirqs of the running vCPU.
+    /// Handles the instruction that sets the bits `raised` in a mask of pending softirqs.
+    pub(super) fn raise_softirqs(
+        &mut self,
+        cpu: usize,
+        raised: RaisedSoftirqs,
+        moment: &mut Moment<'_>,
+    ) {
+        let raised = match raised {
+            RaisedSoftirqs::These(bits) => bits,
+            RaisedSoftirqs::InRegister(position) => {
+                let register = moment.registers.named[usize::from(position)];
+                register.map_or(0, |register| moment.qemu.register_value(register)) as u16
+            }
+        };
+        let pending = self.pending_softirqs(moment);
+        self.delays.raise(cpu, moment.now[TIME], raised, pending);
+    }
+
+    /// The pending softirqs of the running vCPU, of all masks in which a softirq has been raised.
     pub(super) fn pending_softirqs(&self, moment: &mut Moment<'_>) -> u16 {
         let area = moment.qemu.register_value(moment.registers.gs_base);
-        let mask = self.softirq_mask.and_then(|mask| moment.qemu.memory(area.wrapping_add(mask)));
-        mask.map_or(0, u16::from_le_bytes)
+        let masks = self.softirq_masks.iter();
+        let masks = masks.filter_map(|mask| moment.qemu.memory(area.wrapping_add(*mask)));
+        masks.map(u16::from_le_bytes).fold(0, |pending, mask| pending | mask)
     }
 }

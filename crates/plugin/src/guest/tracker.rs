@@ -129,8 +129,8 @@ pub(crate) struct Tracker {
     pub(crate) senders: Senders,
     /// Whether the functions that the kernel calls back have contexts.
     pub(crate) has_callback_contexts: bool,
-    /// The offset of the mask of pending softirqs in a CPU's area. `None` before the first raise.
-    pub(super) softirq_mask: Option<u64>,
+    /// The offsets of the masks of pending softirqs in a CPU's area: those in which a softirq has been raised.
+    pub(super) softirq_masks: Vec<u64>,
     /// Names of tasks by process id.
     names: BTreeMap<u32, [u8; 16]>,
     /// Interrupts on another vCPU than the one that was assumed to run. There must be none.
@@ -198,7 +198,7 @@ impl Tracker {
             delays: Delays::default(),
             senders: Senders::default(),
             has_callback_contexts: false,
-            softirq_mask: None,
+            softirq_masks: Vec::new(),
             names,
             misplaced_interrupts: 0,
         }
@@ -347,14 +347,12 @@ impl Tracker {
                 self.cpus[cpu].stack.enter_syscall(number, pid, now);
             }
             Action::SoftirqEntry(number) => self.enter_softirq(cpu, number, moment),
-            Action::RaiseSoftirqs { register, mask } => {
-                self.softirq_mask = Some(mask);
+            Action::RaiseSoftirqs { raised, mask } => {
+                if !self.softirq_masks.contains(&mask) {
+                    self.softirq_masks.push(mask);
+                }
                 if self.delays.is_counting() {
-                    let register = moment.registers.named[usize::from(register)];
-                    let raised_mask =
-                        register.map_or(0, |register| moment.qemu.register_value(register));
-                    let pending = self.pending_softirqs(&mut moment);
-                    self.delays.raise(cpu, now[TIME], raised_mask as u16, pending);
+                    self.raise_softirqs(cpu, raised, &mut moment);
                 }
             }
             Action::QueueWork => {

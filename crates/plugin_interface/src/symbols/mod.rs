@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use attribution::{ContextKind, KernelContext, LockKind};
-use machine::decode::Decoded;
+use machine::decode::{Decoded, OrOperand};
 
 mod names;
 mod needs;
@@ -108,10 +108,9 @@ pub enum Action {
         /// The length of the instruction.
         bytes: u8,
     },
-    /// The instruction that sets bits in the CPU's mask of pending softirqs.
+    /// The instruction that sets bits in a mask of pending softirqs.
     RaiseSoftirqs {
-        /// The register with the bits, by its position in [`REGISTERS`].
-        register: u8,
+        raised: RaisedSoftirqs,
         /// The offset of the mask in a CPU's area.
         mask: u64,
     },
@@ -219,6 +218,14 @@ impl Action {
             _ => 0,
         }
     }
+}
+
+/// The bits that an instruction sets in a mask of pending softirqs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RaisedSoftirqs {
+    /// Those of a register, by its position in [`REGISTERS`].
+    InRegister(u8),
+    These(u16),
 }
 
 /// A symbol that the plugin uses.
@@ -539,16 +546,22 @@ impl KernelSymbols {
         REGISTERS.iter().position(|name| *name == register).map(|position| position as u8)
     }
 
-    /// [`Action::RaiseSoftirqs`], if the instruction at `address` sets bits in the mask of pending softirqs. `None`
+    /// [`Action::RaiseSoftirqs`], if the instruction at `address` sets bits in a mask of pending softirqs. `None`
     /// unless raises are followed.
     pub fn raises_softirqs(&self, address: u64, decoded: &Decoded) -> Option<Action> {
         if !self.follows_raises || !holds(&self.softirq_raisers, address) {
             return None;
         }
-        let (number, mask) = decoded.or_to_gs_segment()?;
-        let register = ENCODED_REGISTERS.get(usize::from(number))?;
-        let position = REGISTERS.iter().position(|name| name == register)?;
-        Some(Action::RaiseSoftirqs { register: position as u8, mask })
+        let (bits, mask) = decoded.or_to_gs_segment()?;
+        let raised = match bits {
+            OrOperand::Constant(bits) => RaisedSoftirqs::These(bits as u16),
+            OrOperand::Register(number) => {
+                let register = ENCODED_REGISTERS.get(usize::from(number))?;
+                let position = REGISTERS.iter().position(|name| name == register)?;
+                RaisedSoftirqs::InRegister(position as u8)
+            }
+        };
+        Some(Action::RaiseSoftirqs { raised, mask })
     }
 
     /// The kind of the function that the instruction at `address` calls, and the position in [`REGISTERS`] of the
@@ -769,6 +782,39 @@ ffffffff81e00020 __x86_indirect_thunk_rax
             let function = format!("__bpf_trace_{class}");
             assert!(PROBES.contains(&&function[..]), "{tracepoint}: {function} is not followed");
         }
+    }
+
+    #[test]
+    fn raises_set_bits_of_a_register_or_constant_bits() {
+        let list = format!(
+            "{KERNEL}ffffffff810ac5a0 raise_hrtimer_softirq\nffffffff810ac630 irq_exit_rcu\n"
+        );
+        let mut kernel = KernelSymbols::parse(&list).unwrap();
+        let inside = 0xffff_ffff_810a_c5a7;
+        let raised = |kernel: &KernelSymbols, address, bytes: &[u8]| {
+            let decoded = Decoder::default().decode(bytes, VirtualAddress(address));
+            match kernel.raises_softirqs(address, &decoded)? {
+                Action::RaiseSoftirqs { raised, mask } => Some((raised, mask)),
+                other => panic!("{other:?}"),
+            }
+        };
+        // orq $0x100,%gs:0x20210 relative to rip, as in Debian's kernel with PREEMPT_RT.
+        let wide = [0x65, 0x48, 0x81, 0x0d, 0x5d, 0x3c, 0xf7, 0x7e, 0, 1, 0, 0];
+        assert_eq!(raised(&kernel, inside, &wide), None, "not requested");
+        kernel.follow_delays();
+        assert_eq!(raised(&kernel, inside, &wide), Some((RaisedSoftirqs::These(0x100), 0x2_0210)));
+        // orq $0x2,%gs:0x20210
+        let short = [0x65, 0x48, 0x83, 0x0c, 0x25, 0x10, 0x02, 0x02, 0, 2];
+        assert_eq!(raised(&kernel, inside, &short), Some((RaisedSoftirqs::These(2), 0x2_0210)));
+        // or %ax,%gs:0x32380
+        let register = [0x65, 0x66, 0x09, 0x04, 0x25, 0x80, 0x23, 0x03, 0];
+        let rax = REGISTERS.iter().position(|known| *known == "rax").unwrap() as u8;
+        let in_rax = (RaisedSoftirqs::InRegister(rax), 0x3_2380);
+        assert_eq!(raised(&kernel, inside, &register), Some(in_rax));
+        // and $0x2,%gs:0x20210
+        let and = [0x65, 0x48, 0x83, 0x24, 0x25, 0x10, 0x02, 0x02, 0, 2];
+        assert_eq!(raised(&kernel, inside, &and), None);
+        assert_eq!(raised(&kernel, 0xffff_ffff_8100_3280, &wide), None, "another function");
     }
 
     #[test]

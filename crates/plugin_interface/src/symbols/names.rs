@@ -147,9 +147,16 @@ pub(super) const CALLBACK_CALLERS: [(&str, ContextKind); 8] = [
     ("rcu_do_batch", ContextKind::Rcu),
 ];
 
-/// Functions that set a bit in the CPU's mask of pending softirqs. The compiler can inline the first into the others.
-pub(super) const SOFTIRQ_RAISERS: [&str; 3] =
-    ["__raise_softirq_irqoff", "raise_softirq_irqoff", "raise_softirq"];
+/// Functions that set a bit in one of the CPU's masks of pending softirqs. The compiler can inline the first into the two
+/// after it. On PREEMPT_RT, the last three set bits in a mask of softirqs that the CPU's thread of timers runs.
+pub(super) const SOFTIRQ_RAISERS: [&str; 6] = [
+    "__raise_softirq_irqoff",
+    "raise_softirq_irqoff",
+    "raise_softirq",
+    "raise_hrtimer_softirq",
+    "raise_timer_softirq",
+    "raise_ktimers_thread",
+];
 
 /// Further functions at whose first instruction a delay begins.
 pub(super) const DELAY_POINTS: [(&str, Action); 2] =
