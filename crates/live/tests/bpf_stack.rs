@@ -3,8 +3,8 @@
 
 use std::sync::Mutex;
 
-use attribution::{ContextKey, ContextKind};
 use attribution::stack::{ClosedSpan, DEPTH_MAX, SpanStack};
+use attribution::{ContextKey, ContextKind};
 use live::bpf::layout::{
     BATCHES, Config, CpuOverheads, KEY_BENCH, KEY_IRQ, Learning, NestedTimes, OVERHEAD_UNIT_SHIFT,
     RATIO_SHIFT, ROWS_RESERVED, SECTION_SLOTS, SECTIONS, TRACE_SPAN, TraceEvent, VICTIMS_BY_CGROUP,
@@ -546,7 +546,6 @@ fn functions_share_a_row_of_delays_if_there_are_more_than_rows() {
     let rows = rows(&probes);
     let of_timers = ContextKey::DelayOfFunctions(ContextKind::Hrtimer);
     assert!(rows.iter().all(|row| ContextKey::of(row.key) == Some(of_timers)));
-    // A delay that began before the window counts as an end without a begin.
     let mut counts: Vec<(u64, u64)> =
         rows.iter().map(|row| (row.object & 0xff, row.count + row.special)).collect();
     counts.sort_unstable();

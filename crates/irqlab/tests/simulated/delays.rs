@@ -141,7 +141,8 @@ fn functions_have_the_names_and_counts_of_their_callbacks() {
     let delays = rows_with(&delays.out, "delay_mean_ns");
     let mut compared = 0;
     for calls in rows_with(&handlers.out, "self_mean_ns") {
-        if calls["cpu"] != "all" || !["hrtimer", "timer", "work"].contains(&calls["kind"].as_str()) {
+        if calls["cpu"] != "all" || !["hrtimer", "timer", "work"].contains(&calls["kind"].as_str())
+        {
             continue;
         }
         let is_same = |row: &&BTreeMap<String, String>| {
@@ -213,7 +214,8 @@ fn runs_of_timer_softirqs_under_preempt_rt_end_the_delays_of_their_own_raises() 
     }
     let written = write_program(workspace.path(), "holds_cpu.S", &[], "/tmp/holds_cpu");
     let command = format!("{written}; /tmp/holds_cpu && sleep 0.6");
-    let simulated = "handlers --on sim -q --flavour rt --mem 512M --delays --format csv --table delays --";
+    let simulated =
+        "handlers --on sim -q --flavour rt --mem 512M --delays --format csv --table delays --";
     let words = simulated.split_whitespace().chain([&*command]);
     let simulated = workspace.run(&words.collect::<Vec<_>>());
     simulated.assert_code(0);

@@ -177,7 +177,9 @@ mod tests {
         // A thread that was only awake in the interval has a row in the table.
         let rates = Rates::between(None, &reading(1_000, [Some(0), Some(2)]), 0);
         let table = rates.delay_table().expect("a table");
-        let cell = |row: &Vec<record::Value>| table.get(row, "awake_count").and_then(record::Value::number);
+        let cell = |row: &Vec<record::Value>| {
+            table.get(row, "awake_count").and_then(record::Value::number)
+        };
         let counts: Vec<Option<f64>> = table.rows().iter().map(cell).collect();
         assert_eq!(counts, [Some(2.0), Some(2.0)]);
     }

@@ -49,8 +49,8 @@ use crate::clock::FrequencyMeasurement;
 use crate::footprint::tick::tick_ns;
 use crate::host::cpu_facts;
 use crate::host::{
-    CoreType, EventAbsence, Root, core_types, format_cpu_list,
-    irq_threads, is_any_leaving, kernel_facts, kernel_threads_are_visible, last_level_cache_bytes,
+    CoreType, EventAbsence, Root, core_types, format_cpu_list, irq_threads, is_any_leaving,
+    kernel_facts, kernel_threads_are_visible, last_level_cache_bytes,
 };
 use crate::perf::{EventGroup, EventPlan, plan_events};
 use crate::probe_overhead::events::EventOverheadsByCore;

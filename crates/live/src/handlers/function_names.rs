@@ -1,5 +1,4 @@
-//! Names the functions that have rows: those that the kernel calls back (`--callbacks`), and those whose delays are
-//! measured (`--delays`).
+//! Names the functions that have rows in the tables `handlers` (`--callbacks`) and `delays` (`--delays`).
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -44,7 +43,7 @@ impl FunctionNames {
     }
 }
 
-/// Whether a row is of a function that the kernel calls back, or of the delays of such a function.
+/// Whether a row counts calls or delays of a function.
 fn has_function(row: &Row) -> bool {
     let context = ContextKey::of(row.key);
     matches!(context, Some(ContextKey::Callback(_) | ContextKey::DelayOfFunctions(_)))
@@ -84,7 +83,8 @@ mod tests {
         let warnings = |rows: &[CountedRow]| -> Vec<String> {
             warnings_of_shared_rows(&rows.iter().collect::<Vec<_>>()).collect()
         };
-        let reason = "in the rows (other functions): a CPU called more functions than its rows can hold";
+        let reason =
+            "in the rows (other functions): a CPU called more functions than its rows can hold";
         let expected = [
             format!("3 calls of functions are {reason}"),
             format!("10 runs of functions have their delays {reason}"),

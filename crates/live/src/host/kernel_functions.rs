@@ -34,9 +34,8 @@ impl KernelFunctions {
     /// Adds the names of the functions at `addresses`. Reads /proc/kallsyms only for addresses that were not searched
     /// before: `watch` names its rows at each reading.
     pub fn add(&mut self, root: &Root, addresses: &BTreeSet<u64>) {
-        let is_new = |address: &&u64| {
-            !self.names.contains_key(address) && !self.unlisted.contains(address)
-        };
+        let is_new =
+            |address: &&u64| !self.names.contains_key(address) && !self.unlisted.contains(address);
         let new: BTreeSet<u64> = addresses.iter().filter(is_new).copied().collect();
         if new.is_empty() {
             return;
@@ -174,7 +173,9 @@ mod tests {
         let module = "ffffffffc0000010 t tx_timeout\t[virtio_net]\n";
         let mut functions = KernelFunctions::default();
         let expected = ["tx_timeout [virtio_net]", "startup_64", "0xffffffff81000010"];
-        for (text, further) in [(format!("{kernel}{module}"), None), (kernel.to_owned(), Some(0xffff_ffff_8100_0000))] {
+        for (text, further) in
+            [(format!("{kernel}{module}"), None), (kernel.to_owned(), Some(0xffff_ffff_8100_0000))]
+        {
             plant(directory.path(), "proc/kallsyms", text);
             let known = [0xffff_ffff_c000_0010, 0xffff_ffff_8100_0010];
             functions.add(&root, &known.into_iter().chain(further).collect());

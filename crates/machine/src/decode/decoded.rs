@@ -145,7 +145,7 @@ pub struct Decoded {
 /// The bits that an `or` sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrOperand {
-    /// Those of a register, by its number in the order of the processor's encoding.
+    /// The bits in a register, by the register's number in the order of the processor's encoding.
     Register(u8),
     Constant(u64),
 }

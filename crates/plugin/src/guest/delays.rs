@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
+use attribution::KernelContext;
 use attribution::context::SOFTIRQS;
 use attribution::delays::{JoinResult, RaisedSoftirq, SoftirqState};
-use attribution::KernelContext;
 
 use simrecord::record::DelayEvents;
 
@@ -26,7 +26,7 @@ pub(crate) struct DelayEnd {
 /// A work item that waits.
 #[derive(Clone, Copy, Debug)]
 struct QueuedWork {
-    /// Its function.
+    /// The function of the work item.
     context: KernelContext,
     /// When it was queued, in cycles on the clock of all vCPUs.
     at: u64,
@@ -309,10 +309,7 @@ mod tests {
         delays.queue_work(0x1000, WORK, 30, 30);
         delays.run_work(0x1000, WORK, 31, 31, true);
         let (begin, end) = (DelayEvents::BeginAlone, DelayEvents::EndAlone);
-        assert_eq!(
-            summary(&mut delays),
-            [(WORK, begin, 0), (WORK, begin, 0), (WORK, end, 0)]
-        );
+        assert_eq!(summary(&mut delays), [(WORK, begin, 0), (WORK, begin, 0), (WORK, end, 0)]);
     }
 
     #[test]
@@ -324,10 +321,7 @@ mod tests {
         delays.run_softirq(0, 20, 1, 0);
         delays.run_work(0x1000, WORK, 20, 20, false);
         let alone = DelayEvents::EndAlone;
-        assert_eq!(
-            summary(&mut delays),
-            [(KernelContext::Softirq(1), alone, 0), (WORK, alone, 0)]
-        );
+        assert_eq!(summary(&mut delays), [(KernelContext::Softirq(1), alone, 0), (WORK, alone, 0)]);
     }
 
     #[test]

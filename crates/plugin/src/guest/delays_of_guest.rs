@@ -87,7 +87,9 @@ impl Tracker {
         moment: &mut Moment<'_>,
     ) {
         match context {
-            KernelContext::Callback(ContextKind::Work, _) => self.end_delay_of_work(context, moment),
+            KernelContext::Callback(ContextKind::Work, _) => {
+                self.end_delay_of_work(context, moment)
+            }
             KernelContext::Callback(ContextKind::Hrtimer, _) => {
                 let delay_ns = self.hrtimer_delay_ns(moment);
                 self.end_delay_of_timer(context, delay_ns, moment);
@@ -157,7 +159,7 @@ impl Tracker {
         self.delays.raise(cpu, moment.now[TIME], raised, pending);
     }
 
-    /// The pending softirqs of the running vCPU, of all masks in which a softirq has been raised.
+    /// The pending softirqs of the running vCPU, by all known masks.
     pub(super) fn pending_softirqs(&self, moment: &mut Moment<'_>) -> u16 {
         let area = moment.qemu.register_value(moment.registers.gs_base);
         let masks = self.softirq_masks.iter();

@@ -129,7 +129,7 @@ pub(crate) struct Tracker {
     pub(crate) senders: Senders,
     /// Whether the functions that the kernel calls back have contexts.
     pub(crate) has_callback_contexts: bool,
-    /// The offsets of the masks of pending softirqs in a CPU's area: those in which a softirq has been raised.
+    /// The offsets, in a CPU's area, of the masks of pending softirqs in which a softirq has been raised.
     pub(super) softirq_masks: Vec<u64>,
     /// Names of tasks by process id.
     names: BTreeMap<u32, [u8; 16]>,
@@ -387,8 +387,7 @@ impl Tracker {
             }
             Action::CallbackCall { kind, register, bytes } => {
                 let register = moment.registers.named[usize::from(register)];
-                let function =
-                    register.map_or(0, |register| moment.qemu.register_value(register));
+                let function = register.map_or(0, |register| moment.qemu.register_value(register));
                 let context = callback_context(kind, function);
                 if self.delays.is_counting() {
                     self.end_delay_of_callback(context, &mut moment);

@@ -223,7 +223,7 @@ impl Action {
 /// The bits that an instruction sets in a mask of pending softirqs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RaisedSoftirqs {
-    /// Those of a register, by its position in [`REGISTERS`].
+    /// The bits in a register, by the register's position in [`REGISTERS`].
     InRegister(u8),
     These(u16),
 }

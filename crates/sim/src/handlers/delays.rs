@@ -8,8 +8,8 @@ use simrecord::record::DelayEvents;
 use stats::Distribution;
 
 use super::convert::{Reading, batches};
-use crate::accounting::{Accounting, CpuUse};
 use crate::Symbols;
+use crate::accounting::{Accounting, CpuUse};
 use crate::contexts::{callback_of, context_of, irq_thread_of};
 
 /// The events of a softirq's delays.

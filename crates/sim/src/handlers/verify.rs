@@ -76,8 +76,7 @@ impl SimBench {
                 self.check(&label, (&source, probed.in_span_ns), region, events_region)
             })
             .collect();
-        let delays =
-            check_delays(&label, &probed, region, &names, |cycles| self.ns_of(cycles));
+        let delays = check_delays(&label, &probed, region, &names, |cycles| self.ns_of(cycles));
         let probes = (0..).map_while(|position| Some((position, probe_name(position)?)));
         let costs = probes
             .filter(|(position, _)| *position != GATE_PROBE)
