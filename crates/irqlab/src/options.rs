@@ -24,9 +24,6 @@ pub struct Usage(pub String);
 pub const SIMULATED: &str = "Simulated machine (--on sim)";
 /// Help heading of the options that work only with `--on live`.
 pub const LIVE: &str = "This machine (--on live)";
-/// Why `--senders` of `noise` and `wakeup` is refused in a simulated machine.
-pub const SENDERS_ONLY_LIVE: &str = "--senders works only with --on live; in a simulated machine, handlers --senders lists the \
-                                     senders of interrupts";
 
 /// The end of the help of a verb that measures: `text`, then the exit codes 0, 1, 2, 4 and the codes in `more`. `text`
 /// usually has the examples. For verbs that measure a command, [`crate::help::arrange`] adds the command's codes.

@@ -53,6 +53,7 @@ pub mod qemu;
 mod regular_file;
 pub mod repeat;
 pub mod rootfs;
+mod sent_interrupts;
 pub mod services;
 pub mod setup;
 pub mod signal;

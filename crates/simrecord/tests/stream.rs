@@ -62,13 +62,25 @@ fn senders() -> impl Strategy<Value = Record> {
         (
             (cpu.clone(), cpu.clone(), 0..SentKind::ALL.len()),
             any::<(u32, [u8; 16])>(),
-            any::<[u64; 4]>()
+            (0..1_u64 << 40, 0..1_u32 << 24, prop::option::of(0..u16::MAX)),
+            any::<[u64; 3]>()
         )
-            .prop_map(|((cpu, target, kind), (region, comm), numbers)| {
-                let [function, call_site, code, tsc] = numbers;
-                let kind = SentKind::ALL[kind];
-                let sent = Sent { cpu, region, kind, target, function, call_site, code, comm, tsc };
-                Record::Sent(sent)
+            .prop_map(|((cpu, target, kind), (region, comm), task, numbers)| {
+                let (code, process, system_call) = task;
+                let [function, call_site, tsc] = numbers;
+                Record::Sent(Sent {
+                    cpu,
+                    region,
+                    kind: SentKind::ALL[kind],
+                    target,
+                    function,
+                    call_site,
+                    code,
+                    comm,
+                    process,
+                    system_call,
+                    tsc,
+                })
             }),
         (cpu, any::<(u32, u32)>(), any::<[u64; 5]>()).prop_map(
             |(cpu, (region, sent), [function, at, delay, cycles, tsc])| {

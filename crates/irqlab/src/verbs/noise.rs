@@ -29,13 +29,13 @@ use crate::console::{self, Redraw};
 use crate::dry_run::print_plan;
 use crate::expected_time;
 use crate::options::{
-    Format, LIVE, On, ResultArgs, SENDERS_ONLY_LIVE, SIMULATED, Usage, any_duration, duration,
-    duration_between, guest_cpus, help_with_exit_codes, measured_and_housekeeping_cpus, ns, unique,
+    Format, LIVE, On, ResultArgs, SIMULATED, Usage, any_duration, duration, duration_between,
+    guest_cpus, help_with_exit_codes, measured_and_housekeeping_cpus, ns, unique,
 };
 use crate::output_file::{self, ForceArgs};
 use crate::pictures::PictureArgs;
 use crate::run::{DIFFERS, EVENTS_LOST, OpenRun, STATUS_LIMIT, stop_on_signals};
-use crate::simulated::{Simulated, SimulatedArgs, UserMode, UserModeArgs};
+use crate::simulated::{Simulated, SimulatedArgs, UserMode, UserModeArgs, shell_line};
 use crate::threshold::{Threshold, conclude};
 use crate::until::{NEEDS_MODEL, UntilArg};
 
@@ -123,9 +123,9 @@ pub struct NoiseArgs {
     /// Run without probes: detours then have no causes
     #[arg(long, help_heading = LIVE)]
     no_trace: bool,
-    /// Name the task or interrupt on another CPU that sent an interrupt, its process and its reason. Needs Linux 6.4 or
-    /// later. The probes for it cost time on the CPUs that send to measured ones, and in each such interrupt
-    #[arg(long, conflicts_with = "no_trace", help_heading = LIVE)]
+    /// Name the task or interrupt on another CPU that sent an interrupt, its process and its reason. On live this needs Linux
+    /// 6.4 or later, and the probes for it cost time on the CPUs that send to measured ones, and in each such interrupt
+    #[arg(long, conflicts_with = "no_trace")]
     senders: bool,
     /// Run this command while the loops run, and end it after them: how much does it disturb other programs?
     #[arg(last = true, value_name = "CMD")]
@@ -424,8 +424,14 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
     }
     let open = OpenRun::new("noise", &args.results)?;
     let until = args.until().map(|rule| until(args, rule));
-    let watch =
-        Watch { transitions: true, reschedules: true, user, until, ..args.simulated.watch(model) };
+    let watch = Watch {
+        transitions: true,
+        reschedules: true,
+        senders: args.senders,
+        user,
+        until,
+        ..args.simulated.watch(model)
+    };
     let guest = &args.simulated.guest;
     let stop = stop_on_signals()?;
     let mut prepared = Simulated::prepare(cache, guest, vcpus, watch, stop, |_| Ok(()))?;
@@ -439,6 +445,7 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
         request: guest_request(args, cpus),
         keep: args.keep(vcpus as usize),
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
+        symbols: prepared.facts.symbols,
     });
     if args.simulated.dry_run {
         return print_plan(open.format(), jobs.count, &bench.planned()?);
@@ -458,14 +465,6 @@ fn until(args: &NoiseArgs, rule: StopRule) -> Until {
 
 /// Refuses options that a simulated machine cannot measure.
 fn check_simulated(args: &NoiseArgs, model: Option<&str>, vcpus: u32) -> Result<(), Usage> {
-    if !args.command.is_empty() {
-        return Err(Usage(
-            "-- CMD works only with --on live: a guest runs only the loops".to_owned(),
-        ));
-    }
-    if args.senders {
-        return Err(Usage(SENDERS_ONLY_LIVE.to_owned()));
-    }
     args.simulated.guest.refuse_free_running()?;
     let quanta = match args.length() {
         Length::Repetitions(number) => number,
@@ -513,6 +512,7 @@ fn guest_request(args: &NoiseArgs, cpus: Option<Vec<u32>>) -> NoiseRequest {
         fifo: args.fifo,
         inject: args.inject,
         housekeeping_cpu: None,
+        command: (!args.command.is_empty()).then(|| shell_line(&args.command)),
     }
 }
 

@@ -29,9 +29,8 @@ use crate::console::{self, Redraw};
 use crate::dry_run::print_plan;
 use crate::expected_time;
 use crate::options::{
-    Format, LIVE, On, ResultArgs, SENDERS_ONLY_LIVE, SIMULATED, Usage, any_duration, duration,
-    duration_between, guest_cpus, help_with_exit_codes, measured_and_housekeeping_cpus, ns,
-    usable_cpus,
+    Format, LIVE, On, ResultArgs, SIMULATED, Usage, any_duration, duration, duration_between,
+    guest_cpus, help_with_exit_codes, measured_and_housekeeping_cpus, ns, usable_cpus,
 };
 use crate::pictures::PictureArgs;
 use crate::run::{DIFFERS, EVENTS_LOST, OpenRun, STATUS_LIMIT, stop_on_signals};
@@ -139,9 +138,9 @@ pub struct WakeupArgs {
     /// Do not record who woke the threads (column wakers of table worst, table wakers)
     #[arg(long, conflicts_with = "no_trace", help_heading = LIVE)]
     no_wakers: bool,
-    /// Name the task or interrupt on another CPU that sent an interrupt, its process and its reason. Needs Linux 6.4 or
-    /// later. The probes for it cost time on the CPUs that send to measured ones, and in each such interrupt
-    #[arg(long, conflicts_with = "no_trace", help_heading = LIVE)]
+    /// Name the task or interrupt on another CPU that sent an interrupt, its process and its reason. On live this needs Linux
+    /// 6.4 or later, and the probes for it cost time on the CPUs that send to measured ones, and in each such interrupt
+    #[arg(long, conflicts_with = "no_trace")]
     senders: bool,
     /// Do not compare short windows without and with recorded events first, which takes up to 10 s
     #[arg(long, help_heading = LIVE)]
@@ -466,7 +465,13 @@ fn run_simulated(args: &WakeupArgs, model: Option<&str>) -> anyhow::Result<ExitC
     let has_load = args.condition() != Condition::Ambient;
     let default = if has_load { UserMode::Sampled } else { UserMode::Detailed };
     let user = args.user_mode.choose(model.as_ref(), default)?;
-    let watch = Watch { transitions: true, reschedules: true, user, ..args.simulated.watch(model) };
+    let watch = Watch {
+        transitions: true,
+        reschedules: true,
+        senders: args.senders,
+        user,
+        ..args.simulated.watch(model)
+    };
     let stop = stop_on_signals()?;
     let mut prepared =
         Simulated::prepare(cache, &args.simulated.guest, vcpus, watch, stop, |machine| {
@@ -518,9 +523,6 @@ fn check_simulated(args: &WakeupArgs, model: Option<&str>, vcpus: u32) -> Result
     }
     if !args.on_threshold.is_empty() || args.idle_exit_max.is_some() {
         return refused("--on-threshold and --idle-exit-max work only with --on live".to_owned());
-    }
-    if args.senders {
-        return refused(SENDERS_ONLY_LIVE.to_owned());
     }
     args.simulated.guest.refuse_free_running()?;
     let wakeups = ns(args.simulated_duration()).div_ceil(ns(args.period).max(1));

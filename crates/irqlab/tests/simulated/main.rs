@@ -12,6 +12,7 @@ mod delays;
 mod dma;
 mod drive;
 mod ended_early;
+mod exact_causes;
 mod footprint;
 mod guest_limit;
 mod hotplug;

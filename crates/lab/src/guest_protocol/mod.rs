@@ -160,6 +160,7 @@ mod tests {
             fifo: Some(4),
             inject: None,
             housekeeping_cpu: Some(2),
+            command: None,
         };
         let footprint = FootprintRequest { seed: 5, ..FootprintRequest::default() };
         let signal = SignalRequest {

@@ -46,6 +46,9 @@ pub struct NoiseRequest {
     /// The CPU of irqlab's own thread, which starts the loops and waits for them. `None`: any CPU.
     #[serde(default)]
     pub housekeeping_cpu: Option<u32>,
+    /// A command line for the guest's shell that runs while each loop runs, and ends with it.
+    #[serde(default)]
+    pub command: Option<String>,
 }
 
 /// Timers for known times, which check that the loop detects interrupts. The times are `every_ns` apart. One timer

@@ -31,6 +31,50 @@ pub enum InterruptSender {
     Others,
 }
 
+/// Largest number of combinations of process, CPU, function and system call by which the live bench tells senders apart.
+pub const COMBINATIONS_MAX: u32 = 4096;
+
+/// How many interrupts the causes `from other senders` have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OtherSenders {
+    /// Their senders came after [`SENDERS_MAX`] other ones.
+    pub beyond_names: u64,
+    /// The sender's combination came after [`COMBINATIONS_MAX`] other ones. The sender may have a cause of its own.
+    pub beyond_combinations: u64,
+}
+
+impl OtherSenders {
+    /// The interrupts since an earlier reading.
+    #[must_use]
+    pub fn since(self, earlier: OtherSenders) -> OtherSenders {
+        OtherSenders {
+            beyond_names: self.beyond_names.saturating_sub(earlier.beyond_names),
+            beyond_combinations: self
+                .beyond_combinations
+                .saturating_sub(earlier.beyond_combinations),
+        }
+    }
+
+    /// A warning that says how many interrupts have no sender's name, and why. `None` if all have one.
+    #[must_use]
+    pub fn warning(self) -> Option<String> {
+        let OtherSenders { beyond_names, beyond_combinations } = self;
+        let names = format!("a run tells at most {SENDERS_MAX} senders apart ({beyond_names})");
+        let combinations = format!(
+            "the kernel's table of {COMBINATIONS_MAX} combinations of process, CPU, function and system call was full \
+             ({beyond_combinations}): the other causes lack interrupts of processes that sent their first one later"
+        );
+        let reasons = match (beyond_names, beyond_combinations) {
+            (0, 0) => return None,
+            (_, 0) => names,
+            (0, _) => combinations,
+            (_, _) => format!("{names}, and {combinations}"),
+        };
+        let count = beyond_names.saturating_add(beyond_combinations);
+        Some(format!("{count} interrupts have the cause `from other senders`: {reasons}"))
+    }
+}
+
 /// The processes of the tasks of a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Processes {
@@ -127,6 +171,24 @@ mod tests {
         let others = SentInterrupt { sender: InterruptSender::Others, ..one };
         assert_eq!(others.label(), "call_function from other senders");
         assert_eq!(others.label(), others.name());
+    }
+
+    #[test]
+    fn a_warning_says_why_interrupts_have_no_name_of_a_sender() {
+        let warning = |beyond_names, beyond_combinations| {
+            OtherSenders { beyond_names, beyond_combinations }.warning().unwrap_or_default()
+        };
+        assert_eq!(warning(0, 0), "");
+        let names = "7 interrupts have the cause `from other senders`: a run tells at most 64 senders apart (7)";
+        assert_eq!(warning(7, 0), names);
+        assert!(
+            warning(0, 9).contains(
+                "4096 combinations of process, CPU, function and system call was full (9)"
+            )
+        );
+        assert!(
+            warning(7, 9).starts_with("16 interrupts") && warning(7, 9).contains("(7), and the")
+        );
     }
 
     #[test]

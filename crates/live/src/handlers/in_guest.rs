@@ -25,7 +25,7 @@ use crate::window::{
 };
 
 /// Command line that starts the guest's shell.
-const SHELL: [&str; 3] = ["/bin/busybox", "sh", "-c"];
+pub(crate) const SHELL: [&str; 3] = ["/bin/busybox", "sh", "-c"];
 
 /// Creates the condition of a request and measures its window. Calls `mark` at the window's edges, and `at_phase` where
 /// a phase starts; the first phase is set-up. A stop request closes the window early, or prevents it.

@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use attribution::context::{SOFTIRQS, VECTORS};
 use attribution::key::ContextKey;
 use attribution::{Context, ContextKind};
-use lab::noise::sent::{SENDERS_MAX, reason};
+use lab::noise::sent::{COMBINATIONS_MAX, OtherSenders, SENDERS_MAX, reason};
 use lab::noise::{ContextName, IDLE, InterruptSender, Mark, Processes, SentInterrupt, What};
 use lab::services::syscall_name;
 use lab::wakeup::Waker;
 use zerocopy::FromBytes;
 
 use crate::bpf::layout::{
-    KEY_IRQ, KEY_NONE, MARK_ENTER, MARK_FAULT, MARK_LEAVE, MARK_NMI, MARK_SENDER,
+    KEY_IRQ, KEY_NONE, MARK_ENTER, MARK_FAULT, MARK_LEAVE, MARK_NMI, MARK_SENDER, MARK_SENDERS_MAX,
     MARK_SENDERS_OTHER, MARK_SWITCH_BACK, MARK_SWITCH_TO, MARK_WAKE, MARK_WAKER, NoiseMark,
     NoiseSender as RawSender, SENDER_HARDIRQ, SENDER_SOFTIRQ, SENDER_UNKNOWN, SERVICE_SYSCALL_32,
     Waker as RawWaker,
@@ -57,6 +57,9 @@ struct SenderPlaces {
     cpus: BTreeSet<u32>,
 }
 
+// The limit that a warning states is that of the BPF program.
+const _: () = assert!(MARK_SENDERS_MAX == COMBINATIONS_MAX);
+
 /// Largest number of processes that are kept of a sender: two are several.
 const PROCESSES_MAX: usize = 2;
 
@@ -68,6 +71,8 @@ pub struct Decoder {
     pub malformed: u64,
     /// Number of switches to threads of process 1. While such a thread runs, the kernel may call no BPF program.
     pub switches_to_init: u64,
+    /// The interrupts whose senders share a cause.
+    pub other_senders: OtherSenders,
     /// The senders of interrupts by the number in records, each with the process and the CPU.
     senders: BTreeMap<u32, (Sender, u32, u32)>,
     /// Processes and CPUs of the senders in marks.
@@ -175,6 +180,7 @@ impl Decoder {
     /// record was lost is not known.
     fn sent(&mut self, cpu: u32, key: u32, sender: u32) -> u32 {
         if sender == MARK_SENDERS_OTHER {
+            self.other_senders.beyond_combinations += 1;
             return self.open_sent(cpu, key, Source::SentByOthers(key));
         }
         let Some((sender, process, sender_cpu)) = self.senders.get(&sender).cloned() else {
@@ -183,6 +189,7 @@ impl Decoder {
         let place = (key, sender);
         let has_room = self.places.len() < SENDERS_MAX && self.numbers.len() < SOURCES_MAX;
         if !has_room && !self.places.contains_key(&place) {
+            self.other_senders.beyond_names += 1;
             return self.open_sent(cpu, key, Source::SentByOthers(key));
         }
         let places = self.places.entry(place.clone()).or_default();
@@ -496,6 +503,9 @@ mod tests {
             numbers.insert(interrupt(&mut decoder, number));
         }
         assert_eq!(numbers.len(), SENDERS_MAX + 1);
+        assert!(numbers.contains(&interrupt(&mut decoder, MARK_SENDERS_OTHER)));
+        let beyond_names = 9 * SENDERS_MAX as u64;
+        assert_eq!(decoder.other_senders, OtherSenders { beyond_names, beyond_combinations: 1 });
         let names = decoder.names(&Root::new("/nonexistent"));
         let others = names.iter().filter(|name| name.kind_and_name().1.ends_with("other senders"));
         assert_eq!(others.count(), 1);

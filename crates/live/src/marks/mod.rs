@@ -12,6 +12,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use lab::noise::sent::OtherSenders;
 use lab::noise::{ContextName, Mark};
 use lab::wakeup::Waker;
 use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, RingBuffer, RingBufferBuilder};
@@ -276,6 +277,12 @@ impl MarkProbes {
     #[must_use]
     pub fn switches_to_init(&self) -> u64 {
         self.inbox.borrow().decoder.switches_to_init
+    }
+
+    /// The interrupts so far whose senders share a cause.
+    #[must_use]
+    pub fn other_senders(&self) -> OtherSenders {
+        self.inbox.borrow().decoder.other_senders
     }
 }
 

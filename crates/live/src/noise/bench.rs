@@ -537,6 +537,7 @@ impl LiveNoise {
                 after.switches_to_init - before.switches_to_init
             ));
         }
+        warnings.extend(after.other_senders.since(before.other_senders).warning());
         let measured: Vec<u32> = cpus.iter().map(|cpu| cpu.cpu).collect();
         let mut unobserved_cpus = online_cpus(&self.root).unwrap_or_default();
         unobserved_cpus.retain(|cpu| !measured.contains(cpu));

@@ -3,6 +3,8 @@
 
 use std::time::Instant;
 
+use lab::noise::sent::OtherSenders;
+
 use crate::bpf::BpfError;
 use crate::host::{Root, StealFacts, smi_count, steal_facts};
 use crate::marks::MarkProbes;
@@ -17,6 +19,8 @@ pub struct ExternalCounts {
     pub lost: Option<u64>,
     /// Switches to threads of process 1.
     pub switches_to_init: u64,
+    /// Interrupts whose senders share a cause.
+    pub other_senders: OtherSenders,
 }
 
 impl ExternalCounts {
@@ -31,6 +35,7 @@ impl ExternalCounts {
             smis: smis.collect(),
             lost: probes.map(MarkProbes::lost).transpose()?,
             switches_to_init: probes.map_or(0, MarkProbes::switches_to_init),
+            other_senders: probes.map(MarkProbes::other_senders).unwrap_or_default(),
         })
     }
 
@@ -74,7 +79,14 @@ mod tests {
             let per_cpu = vec![CpuSteal { cpu: 1, steal_ticks, ..CpuSteal::default() }];
             let steal = StealFacts { tick_ns: Some(10), per_cpu, unreported: None };
             let (read_at, smis) = (Instant::now(), Vec::new());
-            ExternalCounts { read_at, steal, smis, lost: None, switches_to_init: 0 }
+            ExternalCounts {
+                read_at,
+                steal,
+                smis,
+                lost: None,
+                switches_to_init: 0,
+                other_senders: OtherSenders::default(),
+            }
         };
         assert_eq!(counts(None).stolen_until(&counts(None), 1), None);
         assert_eq!(counts(None).stolen_until(&counts(Some(3)), 1), Some(30));

@@ -14,6 +14,8 @@ use super::inject::{LoopTimes, TimerSetter, room_for_timers};
 use super::loops::{LoopConfig, TRIALS_CYCLES, detour_resolution};
 use super::runner::{Runner, RunnerConfig, Stay};
 use crate::clock::ClockResolution;
+use crate::companion::Companion;
+use crate::handlers::in_guest::SHELL;
 use crate::host::{Root, guest_cpus, last_level_cache_bytes};
 use crate::threads::{self, LockedMemory};
 use crate::window::{OnStop, Stop, WindowEdge};
@@ -135,6 +137,12 @@ fn run_loop(
     };
     let injectors = started.into_iter().map(finish).collect::<Result<Vec<_>, _>>();
     let injectors = injectors.map_err(BenchError::Failed)?;
+    let hold = |line: &String| {
+        let words: Vec<String> =
+            SHELL.iter().copied().chain([line.as_str()]).map(str::to_owned).collect();
+        Companion::hold(&words, true)
+    };
+    let command = request.command.as_ref().map(hold).transpose()?;
     let rings: Vec<_> = runners.iter().map(|runner| Arc::clone(&runner.ring)).collect();
     let on_stop = OnStop::call(stop, {
         let rings = rings.clone();
@@ -142,11 +150,17 @@ fn run_loop(
     })?;
     mark(WindowEdge::Open);
     runners.iter().for_each(Runner::start_loop);
+    let command = command.map(Companion::released);
     let threads: Vec<(u32, u32)> =
         runners.iter().map(|runner| (runner.cpu, runner.thread)).collect();
     // Only the loops run until they have ended: the rings have room for all records, so nobody reads them before.
     let outcomes: Vec<_> = runners.into_iter().map(Runner::join).collect();
     mark(WindowEdge::Close);
+    let status = command.map(Companion::end).transpose()?.flatten();
+    if let Some(status) = status {
+        let reason = format!("the command ended before the loop did ({status})");
+        return Err(BenchError::Failed(reason));
+    }
     drop(on_stop);
     let is_interrupted = stop.is_requested();
     let mut items = Vec::new();

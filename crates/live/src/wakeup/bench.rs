@@ -265,6 +265,7 @@ impl LiveWakeup {
         // The threads have mapped all their memory.
         let locked = LockedMemory::current();
         let lost_before = probes.map(MarkProbes::lost).transpose()?;
+        let others_before = probes.map(MarkProbes::other_senders).unwrap_or_default();
         let allowed = affinity(None).ok();
         if !observer_cpus.is_empty() {
             // If this fails, the observer delays threads, like others.
@@ -359,6 +360,8 @@ impl LiveWakeup {
         sample.facts.insert("over_threshold".to_owned(), json!(watch.worst_length().is_some()));
         throttling.report(&self.root, &mut sample.facts, &mut sample.warnings);
         sample.warnings.extend(lost_observer_cpus);
+        let others = probes.map(MarkProbes::other_senders).unwrap_or_default();
+        sample.warnings.extend(others.since(others_before).warning());
         sample.facts.insert("window_start_monotonic_ns".to_owned(), json!(start_ns));
         if let Some(released_ns) = companion.as_ref().and_then(Companion::released_ns) {
             let after_ns = released_ns.saturating_sub(schedules[0].window_ns);

@@ -422,6 +422,8 @@ mod tests {
             call_site: 0,
             code: 0,
             comm: [0; 16],
+            process: 0,
+            system_call: None,
             tsc: 0,
         }
     }

@@ -1,6 +1,6 @@
 //! Reads from the guest what `senders` needs: the calls that CPUs queue and run, who sends, and from where.
 
-use attribution::KernelContext;
+use attribution::{KernelContext, KernelStack};
 use plugin_interface::symbols::{Action, SentInterrupt};
 use simrecord::counters::TIME;
 use simrecord::record::{CPUS_MAX, Sent, SentKind};
@@ -18,6 +18,9 @@ const RESCHEDULE_VECTOR: u8 = 0xfd;
 
 /// The most tasks that a run wakes. The wake-ups of further tasks are not joined.
 const WAKE_UPS_MAX: usize = 4_096;
+
+/// The largest number of a process in a record. Linux gives processes numbers of up to 22 bits.
+const PROCESS_MAX: u32 = (1 << 24) - 1;
 
 impl Tracker {
     /// Handles an event of a sender, or of the CPU that runs its call.
@@ -171,14 +174,13 @@ impl Tracker {
         let sender = self
             .interrupt_that_sends(cpu, moment)
             .unwrap_or_else(|| KernelContext::Task(self.current_pid(cpu, moment)));
-        let comm = match sender {
-            KernelContext::Task(_) => {
-                let task = self.cpus[cpu].task;
-                let comm = self.offsets.comm.filter(|_| task != 0);
-                comm.and_then(|comm| moment.qemu.memory(task.wrapping_add(comm)))
-            }
-            _ => None,
-        };
+        let sends_as_task = matches!(sender, KernelContext::Task(_));
+        let tracked = &self.cpus[cpu];
+        let task = Some(tracked.task).filter(|task| sends_as_task && *task != 0);
+        let comm = task.zip(self.offsets.comm);
+        let comm = comm.and_then(|(task, comm)| moment.qemu.memory(task.wrapping_add(comm)));
+        let process = tracked.process.filter(|process| sends_as_task && *process <= PROCESS_MAX);
+        let system_call = if sends_as_task { system_call_of(&tracked.stack) } else { None };
         Sent {
             cpu: cpu as u32,
             region: 0,
@@ -188,6 +190,8 @@ impl Tracker {
             call_site: 0,
             code: sender.code(),
             comm: comm.unwrap_or([0; 16]),
+            process: process.unwrap_or(0),
+            system_call,
             tsc: moment.clock.tsc_at(moment.vcpu, &moment.now),
         }
     }
@@ -244,6 +248,16 @@ impl Tracker {
             moment.half_word(call.wrapping_add(flags)).is_some_and(|flags| flags & CALL_LOCKED != 0)
         };
         self.senders.start_run(cpu, run, frame, start, is_locked);
+    }
+}
+
+/// The 64-bit system call in which the task at the bottom of a stack is, also in an exception within the call.
+fn system_call_of<const N: usize>(stack: &KernelStack<N>) -> Option<u16> {
+    match stack.innermost(|context| matches!(context, KernelContext::Syscall(_)))? {
+        KernelContext::Syscall(number) => {
+            u16::try_from(number).ok().filter(|call| *call < u16::MAX)
+        }
+        _ => None,
     }
 }
 

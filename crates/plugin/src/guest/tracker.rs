@@ -70,7 +70,7 @@ pub(crate) struct TrackedCpu {
     /// The process id of the running task.
     pid: Option<u32>,
     /// The number of the running task's process, which all its threads have.
-    process: Option<u32>,
+    pub(super) process: Option<u32>,
     /// Whether the running task has ended. It still runs until its last switch.
     is_dying: bool,
     /// The IRQ line whose handlers the kernel is about to call.

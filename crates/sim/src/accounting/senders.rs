@@ -31,6 +31,10 @@ pub struct SentUse {
     pub sender: KernelContext,
     /// The name of the task that sends. Empty for interrupts and softirqs, and if it is not known.
     pub task: String,
+    /// Number of the process of the task that sends. 0 for interrupts, softirqs and the idle task, and if it is not known.
+    pub process: u32,
+    /// Number of the 64-bit system call in which the task sends. `None` if it is in no such call.
+    pub system_call: Option<u16>,
     /// The time-stamp counter of the CPU that sends.
     pub tsc: u64,
     /// The run of a call, or the start of a reschedule interrupt, which has no `cycles`. `None` for other interrupts, and if
@@ -47,6 +51,8 @@ pub struct QueuedRunUse {
     pub function: u64,
     /// From the queueing or sending to the start. 0 without a call.
     pub delay_cycles: u64,
+    /// The start, in cycles on the time axis of the CPU.
+    pub at_cycles: u64,
     /// The time of the function. `None` if its end was not seen, and for interrupts.
     pub cycles: Option<u64>,
     /// The time-stamp counter of the CPU at the start.
@@ -71,6 +77,8 @@ impl Accounting {
                 call_site: record.call_site,
                 sender: context_of(record.code)?,
                 task: crate::text::printable(&String::from_utf8_lossy(comm)),
+                process: record.process,
+                system_call: record.system_call,
                 tsc: record.tsc,
                 run: None,
             });
@@ -80,6 +88,7 @@ impl Accounting {
                 cpu: record.cpu,
                 function: record.function,
                 delay_cycles: record.delay,
+                at_cycles: record.at,
                 cycles: (record.cycles != RUN_WITHOUT_END).then_some(record.cycles),
                 tsc: record.tsc,
             };

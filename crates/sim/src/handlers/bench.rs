@@ -48,7 +48,9 @@ pub struct SimSettings {
     /// Facts that hold for this host or this moment only. They are under one key of the settings, because all
     /// other settings stay the same when the run is repeated.
     pub on_host: Map<String, Json>,
-    /// Whether victims of interrupts were requested.
+    /// Whether the table of senders was requested.
+    pub senders: bool,
+    /// Whether victims of interrupts were requested. Their causes are in the record only with senders.
     pub victims: bool,
     /// Memory for single events of a condition, bytes. `None`: no timeline was requested.
     pub trace_bytes_max: Option<u64>,
@@ -99,7 +101,7 @@ impl SimBench {
             model.map(|model| model.counters(settings.guest.machine.cpus)),
         );
         let has_delays = settings.guest.watch.delays;
-        let has_senders = settings.guest.watch.senders && settings.guest.kernel_files.has_symbols();
+        let has_senders = settings.senders && settings.guest.kernel_files.has_symbols();
         let (has_victims, trace_bytes_max) = (settings.victims, settings.trace_bytes_max);
         let has_model = model.is_some();
         let clock_hz = settings.guest.watch.clock_hz(settings.guest.machine.timing);
@@ -240,7 +242,7 @@ impl SimBench {
         if self.reading.has_victims {
             absences.extend(absent_of_victims());
         }
-        if guest.watch.senders {
+        if self.settings.senders {
             absences.extend(unmeasured_of_senders(SenderMethod::Simulator));
         }
         if !self.not_counted.is_empty() {

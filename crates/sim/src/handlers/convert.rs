@@ -118,7 +118,8 @@ pub(super) fn sample_of(
     if reading.has_victims {
         let is_measured = |cpu: &&CpuUse| sample.windows.iter().any(|window| window.cpu == cpu.cpu);
         let cpus = region.cpus.iter().filter(is_measured);
-        sample.victims = Some(victims_of(cpus, accounting, |cycles| reading.ns(cycles)));
+        sample.victims =
+            Some(victims_of(cpus, &region.senders, accounting, |cycles| reading.ns(cycles)));
     }
     if let Some(bytes_max) = reading.trace_bytes_max {
         let is_measured = |cpu: &&CpuUse| sample.windows.iter().any(|window| window.cpu == cpu.cpu);

@@ -3,6 +3,7 @@
 
 pub(crate) mod agreement;
 mod bench;
+mod causes;
 mod convert;
 mod delays;
 mod events;

@@ -143,12 +143,25 @@ mod tests {
             cpu: 1,
             function: 0x1100,
             delay_cycles,
+            at_cycles: 0,
             cycles,
             tsc: 0,
         });
         let task = if matches!(sender, KernelContext::Task(_)) { "make" } else { "" }.to_owned();
         let function = if kind.is_call() { 0x1100 } else { 0 };
-        SentUse { kind, cpu: 0, target: 1, function, call_site: 0x2004, sender, task, tsc: 0, run }
+        SentUse {
+            kind,
+            cpu: 0,
+            target: 1,
+            function,
+            call_site: 0x2004,
+            sender,
+            task,
+            process: 0,
+            system_call: None,
+            tsc: 0,
+            run,
+        }
     }
 
     #[test]
@@ -172,6 +185,7 @@ mod tests {
                 cpu: 1,
                 function: 0,
                 delay_cycles: 0,
+                at_cycles: 0,
                 cycles: Some(9),
                 tsc: 0,
             }],

@@ -153,8 +153,14 @@ mod tests {
     }
 
     fn call(tsc: u64, run_tsc: u64) -> SentUse {
-        let run =
-            QueuedRunUse { cpu: 1, function: 7, delay_cycles: 3, cycles: Some(5), tsc: run_tsc };
+        let run = QueuedRunUse {
+            cpu: 1,
+            function: 7,
+            delay_cycles: 3,
+            at_cycles: 0,
+            cycles: Some(5),
+            tsc: run_tsc,
+        };
         SentUse {
             kind: SentKind::SynchronousCall,
             cpu: 0,
@@ -163,6 +169,8 @@ mod tests {
             call_site: 0,
             sender: KernelContext::Task(7),
             task: "make".to_owned(),
+            process: 0,
+            system_call: None,
             tsc,
             run: Some(run),
         }

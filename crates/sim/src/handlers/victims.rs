@@ -1,4 +1,5 @@
-//! Victims of interrupts in a simulated machine: the task at the bottom of the CPU's stack of contexts when a span ends.
+//! Victims and causes of interrupts in a simulated machine. The victim is the task at the bottom of the CPU's stack of contexts
+//! when a span ends. Causes are the tasks that sent the interrupt, as `senders.rs` has them.
 
 use std::collections::BTreeMap;
 
@@ -6,49 +7,50 @@ use attribution::{Context, KernelContext};
 use lab::experiment::Absence;
 use lab::handlers::{Party, VICTIMS, VictimStats, Victims, has_victim};
 
+use super::causes::{Causes, cause_method};
 use crate::Accounting;
-use crate::accounting::CpuUse;
+use crate::accounting::{CpuUse, SendersUse};
 use crate::contexts::context_of;
 
 /// Parts of the table that are absent in a simulated machine, with the reasons.
 pub(super) fn absent_of_victims() -> Vec<Absence> {
-    [
-        (
-            "causes",
-            "the simulator does not follow who sends interrupts, makes requests or owns sockets",
-        ),
-        ("control groups", "the simulator knows tasks, but not their groups"),
-    ]
-    .map(|(subject, reason)| Absence::new(VICTIMS, subject, reason))
-    .to_vec()
+    let groups = ("control groups", "the simulator knows tasks, but not their groups");
+    let causes = (
+        "causes of device interrupts and softirqs",
+        "the simulator does not follow who makes requests or owns sockets",
+    );
+    let absences = [causes, groups].map(|(subject, reason)| Absence::new(VICTIMS, subject, reason));
+    absences.into_iter().collect()
 }
 
-/// The victims of all spans on these CPUs. `ns` converts cycles.
+/// The victims and causes of all spans on these CPUs. `ns` converts cycles.
 pub(super) fn victims_of<'a>(
     cpus: impl Iterator<Item = &'a CpuUse>,
+    senders: &SendersUse,
     accounting: &Accounting,
     ns: impl Fn(u64) -> u64,
 ) -> Victims {
-    let mut sums: BTreeMap<(Party, Context), (u64, u64)> = BTreeMap::new();
+    let mut sums: BTreeMap<(Party, Party, Context), (u64, u64)> = BTreeMap::new();
     for cpu in cpus {
-        for span in &cpu.spans {
+        let causes = Causes::on_cpu(cpu, senders);
+        for (index, span) in cpu.spans.iter().enumerate() {
             let Some(context) = interrupt_of(span.context, accounting) else { continue };
             let changes = &cpu.transitions;
             let after = changes.partition_point(|change| change.at_cycles <= span.ended_at_cycles);
             let task = after.checked_sub(1).map(|last| changes[last].task);
             let victim = party_of(task.unwrap_or(KernelContext::Unknown), accounting);
-            let (count, self_ns) = sums.entry((victim, context)).or_default();
-            *count += 1;
-            *self_ns += ns(span.self_cycles);
+            for (cause, self_ns) in causes.divide(index, ns(span.self_cycles)) {
+                let key = (victim.clone(), cause, context.clone());
+                let (count, sum_ns) = sums.entry(key).or_default();
+                *count += 1;
+                *sum_ns += self_ns;
+            }
         }
     }
-    let rows = sums.into_iter().map(|((victim, context), (count, self_total_ns))| VictimStats {
-        victim,
-        cause: Party::Unknown,
-        context: Some(context),
-        count,
-        self_total_ns,
-        cause_method: None,
+    let rows = sums.into_iter().map(|((victim, cause, context), (count, self_total_ns))| {
+        let cause_method = cause_method(&context);
+        let context = Some(context);
+        VictimStats { victim, cause, context, count, self_total_ns, cause_method }
     });
     Victims { by: "name of the task".to_owned(), rows: rows.collect() }
 }
@@ -110,7 +112,8 @@ mod tests {
         };
         let tasks = BTreeMap::from([(5, "make".to_owned())]);
         let accounting = Accounting { tasks, ..Accounting::default() };
-        let victims = victims_of([&cpu].into_iter(), &accounting, |cycles| cycles * 2);
+        let senders = SendersUse::default();
+        let victims = victims_of([&cpu].into_iter(), &senders, &accounting, |cycles| cycles * 2);
         let found: Vec<_> = victims
             .rows
             .iter()

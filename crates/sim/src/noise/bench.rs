@@ -22,11 +22,13 @@ use super::inject::injected;
 use super::join::{Detours, Join, slots};
 use super::names::Names;
 use super::timeline::Timeline;
-use crate::Accounting;
 use crate::accounting::RegionUse;
 use crate::forecast::MachineWork;
 use crate::guest_run::{Expected, GuestRun, PlannedMachines};
 use crate::parallel::{Jobs, for_each};
+use crate::sent_interrupts::{SentInterrupts, SentNames};
+use crate::watch::CAUSES;
+use crate::{Accounting, Symbols};
 
 /// The settings of a [`SimNoise`].
 pub struct SimNoiseSettings {
@@ -39,6 +41,8 @@ pub struct SimNoiseSettings {
     pub keep: KeepDetours,
     /// Facts that hold for this host or this moment only.
     pub on_host: Map<String, Json>,
+    /// Symbols of the kernel, which name the functions that senders of interrupts call. `None` if the kernel has none.
+    pub symbols: Option<Symbols>,
     /// How many loops are measured at the same time.
     pub jobs: Jobs,
 }
@@ -69,6 +73,13 @@ pub struct SimNoise {
     broken: u64,
     /// The limit that ended a machine early.
     limit: Option<String>,
+}
+
+/// The record of a loop's machine, with the symbols of its kernel and modules.
+#[derive(Clone, Copy)]
+struct Record<'a> {
+    account: &'a Accounting,
+    symbols: Option<&'a Symbols>,
 }
 
 /// The outcome of a loop's machine; `None` if the user asked to stop before its window opened.
@@ -216,6 +227,8 @@ impl SimNoise {
             Some(limit) => BenchError::TimeLimit(format!("{limit}; {reason}: {NO_RESPONSE}")),
             None => BenchError::Failed(format!("{reason}: {NO_RESPONSE}")),
         })?;
+        let symbols = self.settings.symbols.as_ref();
+        let symbols = guest.with_modules_of_boot(symbols, &machine_run.modules)?;
         let account = machine_run.account;
         if let Some(broken) = account.broken.first() {
             let message = format!("the record of the machine is broken: {broken}");
@@ -223,7 +236,10 @@ impl SimNoise {
         }
         let sample = match response.failed.iter().find(|failed| failed.looping == looping) {
             Some(failed) => Err(failed.error.clone()),
-            None => Ok(self.join(looping, &response, &account, machine_run.early.is_some())?),
+            None => {
+                let record = Record { account: &account, symbols: symbols.as_deref() };
+                Ok(self.join(looping, &response, record, machine_run.early.is_some())?)
+            }
         };
         // A limit that came after the loop is not reported: it shortened nothing.
         let is_complete = match &sample {
@@ -246,7 +262,7 @@ impl SimNoise {
         &self,
         looping: Loop,
         response: &NoiseResponse,
-        account: &Accounting,
+        record: Record<'_>,
         ended_early: bool,
     ) -> Result<Option<NoiseSample>, BenchError> {
         let guest_loops =
@@ -254,7 +270,7 @@ impl SimNoise {
         if ended_early && guest_loops().next().is_none() {
             return Ok(None);
         }
-        let region = account.regions.first().ok_or_else(|| {
+        let region = record.account.regions.first().ok_or_else(|| {
             BenchError::Failed(format!("the window of loop {looping} was never opened"))
         })?;
         let sample = if region.had_enough {
@@ -262,10 +278,10 @@ impl SimNoise {
             let cut = |guest_loop: &GuestLoop| cut_at_close(guest_loop, region, quantum_ns);
             let cut_loops = guest_loops().map(cut).collect::<Result<Vec<_>, _>>()?;
             let cut_loops = cut_loops.iter().map(|cut| (&cut.guest_loop, cut.ran_on));
-            self.sample(looping, cut_loops, (account, region))?
+            self.sample(looping, cut_loops, record, region)?
         } else {
             let uncut_loops = guest_loops().map(|guest_loop| (guest_loop, false));
-            self.sample(looping, uncut_loops, (account, region))?
+            self.sample(looping, uncut_loops, record, region)?
         };
         let longest_ns = sample.cpus.iter().map(|cpu| cpu.window_ns).max().unwrap_or(0);
         // A loop that was stopped in its warm-up has measured nothing.
@@ -278,9 +294,13 @@ impl SimNoise {
         &self,
         looping: Loop,
         loops: impl Iterator<Item = (&'a GuestLoop, bool)>,
-        (account, region): (&Accounting, &RegionUse),
+        Record { account, symbols }: Record<'_>,
+        region: &RegionUse,
     ) -> Result<NoiseSample, BenchError> {
-        let mut names = Names::default();
+        let has_senders = self.settings.guest.watch.senders;
+        let sent_names = has_senders.then(|| SentNames::new(account, region, symbols));
+        let mut names = Names::with_senders(sent_names);
+        let interrupts = SentInterrupts::of_region(region);
         let mut results = LoopResults::default();
         let mut threads = BTreeMap::new();
         let mut interrupted = false;
@@ -292,15 +312,24 @@ impl SimNoise {
             let timeline = Timeline::new(&cpu.ok_or_else(no_cpu)?.transitions, self.clock_hz);
             let timeline = timeline.map_err(BenchError::Failed)?;
             results.traced.marks += cpu.map_or(0, |cpu| cpu.transitions.len() as u64);
-            let broken = Vec::new();
-            let join = Join { guest_loop, ran_on, timeline, account, names: &mut names, broken };
+            let join = Join {
+                guest_loop,
+                ran_on,
+                timeline,
+                account,
+                names: &mut names,
+                interrupts: interrupts.on_cpu(guest_loop.run.cpu),
+                broken: Vec::new(),
+            };
             self.add_cpu(&mut results, join);
         }
         results.traced.whole = true;
         let activity = concurrent_activity(region, &threads, self.threads_per_core());
+        let (names, warning) = names.finish();
         Ok(NoiseSample {
             activity,
-            names: names.list,
+            names,
+            warnings: warning.into_iter().collect(),
             traced: (looping != Loop::Ftq).then_some(results.traced),
             injected: results.injected,
             cpu_warnings: results.cpu_warnings,
@@ -312,7 +341,7 @@ impl SimNoise {
     }
 
     /// Adds the results of a loop on a CPU, and the warning if its ledger does not close.
-    fn add_cpu(&self, results: &mut LoopResults, mut join: Join<'_>) {
+    fn add_cpu(&self, results: &mut LoopResults, mut join: Join<'_, '_>) {
         let guest_loop = join.guest_loop;
         let loop_run = guest_loop.run;
         let result = match loop_run.looping {
@@ -347,7 +376,7 @@ impl SimNoise {
         });
     }
     /// Divides the detours of a CPU. Adds their injected timers, facts and warnings to `results`.
-    fn detours_of_cpu(&self, results: &mut LoopResults, join: &mut Join<'_>) -> Detours {
+    fn detours_of_cpu(&self, results: &mut LoopResults, join: &mut Join<'_, '_>) -> Detours {
         let loop_run = join.guest_loop.run;
         let keep = self.settings.keep.on_cpu(loop_run.cpu);
         let detours = join.detours(loop_run.iteration_cycles, keep);
@@ -443,7 +472,7 @@ impl Bench for SimNoise {
             bench: "sim".to_owned(),
             settings,
             observer,
-            absent: config.guest.kernel_files.absences(&config.guest.watch, "causes"),
+            absent: config.guest.kernel_files.absences(&config.guest.watch, CAUSES),
             warnings: self.notices.clone(),
         }
     }

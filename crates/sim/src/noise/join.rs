@@ -15,18 +15,21 @@ use lab::noise::{
 use super::names::Names;
 use super::timeline::{Piece, Timeline};
 use crate::accounting::Accounting;
+use crate::sent_interrupts::SentOnCpu;
 
 const PAGE_FAULT: KernelContext = KernelContext::Exception(14);
 
 /// A loop on a CPU, and the contexts that the CPU executed.
-pub(super) struct Join<'a> {
+pub(super) struct Join<'a, 'names> {
     pub(super) guest_loop: &'a GuestLoop,
     /// Whether the loop's counts of iterations include some that came after the window: see
     /// [`super::early_close::CutLoop`].
     pub(super) ran_on: bool,
     pub(super) timeline: Timeline<'a>,
     pub(super) account: &'a Accounting,
-    pub(super) names: &'a mut Names,
+    pub(super) names: &'a mut Names<'names>,
+    /// The interrupts of the CPU from other CPUs. Empty unless causes name senders.
+    pub(super) interrupts: SentOnCpu<'a>,
     /// Why the ledger cannot be trusted.
     pub(super) broken: Vec<String>,
 }
@@ -56,7 +59,7 @@ pub(super) struct Detours {
     pub(super) unseen: u64,
 }
 
-impl Join<'_> {
+impl Join<'_, '_> {
     fn thread(&self) -> u32 {
         self.guest_loop.run.thread
     }
@@ -152,9 +155,11 @@ impl Join<'_> {
         let thread = self.thread();
         let mut parts = Vec::new();
         for piece in pieces {
+            let first = parts.len();
+            parts.extend(self.names.parts(piece, thread, self.interrupts, self.account));
             let lost_ns = piece.unaccounted_ns.min(piece.length_ns());
-            let part = self.names.part(piece, thread, self.account);
-            parts.extend([(part, piece.length_ns() - lost_ns), (Part::Unknown, lost_ns)]);
+            shorten(&mut parts[first..], lost_ns);
+            parts.push((Part::Unknown, lost_ns));
         }
         parts.retain(|part| part.1 > 0);
         parts
@@ -195,8 +200,9 @@ impl Join<'_> {
         let is_switched = pieces.iter().any(|piece| piece.task != task);
         let mut entered_contexts = Vec::new();
         for piece in entries(pieces) {
-            if let Part::Context(number) = self.names.part(piece, thread, self.account) {
-                entered_contexts.push(number);
+            let parts = self.names.parts(piece, thread, self.interrupts, self.account);
+            if let Some((Part::Context(number), _)) = parts.first() {
+                entered_contexts.push(*number);
             }
         }
         quantum.set_named(&mut parts, (!is_switched).then_some(entered_contexts.into_iter()));
@@ -214,6 +220,16 @@ impl Join<'_> {
             first: first_part,
             switched: is_switched,
         }
+    }
+}
+
+/// Shortens the parts by `lost_ns` together, from the last one backwards.
+fn shorten(parts: &mut [(Part, u64)], lost_ns: u64) {
+    let mut left_ns = lost_ns;
+    for part in parts.iter_mut().rev() {
+        let taken_ns = part.1.min(left_ns);
+        part.1 -= taken_ns;
+        left_ns -= taken_ns;
     }
 }
 

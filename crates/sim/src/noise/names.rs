@@ -8,17 +8,24 @@ use lab::noise::{ContextName, Part};
 use super::timeline::Piece;
 use crate::accounting::Accounting;
 use crate::contexts::source_name;
+use crate::sent_interrupts::{SentNames, SentOnCpu};
 
 /// The contexts that occurred, by number.
 #[derive(Default)]
-pub(super) struct Names {
+pub(super) struct Names<'a> {
     pub(super) list: Vec<ContextName>,
     numbers: BTreeMap<(KernelContext, Option<KernelContext>), u32>,
+    /// The names of interrupts with their senders. `None`: interrupts are named without senders.
+    sent: Option<SentNames<'a>>,
 }
 
-impl Names {
-    /// Returns the part of a detour that a piece belongs to. A new context gets the next number. `thread`: the loop's
-    /// thread.
+impl<'a> Names<'a> {
+    pub(super) fn with_senders(sent: Option<SentNames<'a>>) -> Names<'a> {
+        Names { sent, ..Names::default() }
+    }
+
+    /// Returns the part of a detour that a piece belongs to, whoever sent its interrupt. A new context gets the next number.
+    /// `thread`: the loop's thread.
     pub(super) fn part(&mut self, piece: &Piece, thread: u32, account: &Accounting) -> Part {
         if piece.is_of(thread) {
             return Part::Own;
@@ -35,5 +42,30 @@ impl Names {
             self.list.push(source_name(piece.context, piece.task, account));
         }
         Part::Context(number)
+    }
+
+    /// Returns the parts of a detour that a piece belongs to, with their lengths, ns. An interrupt from other CPUs has a part
+    /// for each sender. `interrupts`: those of the piece's CPU. The lengths add up to the piece.
+    pub(super) fn parts(
+        &mut self,
+        piece: &Piece,
+        thread: u32,
+        interrupts: SentOnCpu<'_>,
+        account: &Accounting,
+    ) -> Vec<(Part, u64)> {
+        let split = interrupts.split(piece.context, piece.from_ns, piece.to_ns);
+        let part_of = |(sent, length_ns): (&[usize], u64)| {
+            let names = self.sent.as_mut();
+            let number = names.and_then(|names| names.number(piece.context, sent, &mut self.list));
+            let part = number.map_or_else(|| self.part(piece, thread, account), Part::Context);
+            (part, length_ns)
+        };
+        split.into_iter().map(part_of).collect()
+    }
+
+    /// The names of all contexts, by number, and a warning if senders share a name.
+    pub(super) fn finish(mut self) -> (Vec<ContextName>, Option<String>) {
+        let warning = self.sent.and_then(|sent| sent.finish(&mut self.list));
+        (self.list, warning)
     }
 }

@@ -29,6 +29,8 @@ use crate::accounting::{ContextTransition, CpuUse};
 use crate::forecast::MachineWork;
 use crate::guest_run::{Expected, GuestRun, PlannedMachines};
 use crate::parallel::{Jobs, for_each};
+use crate::sent_interrupts::{SentInterrupts, SentNames};
+use crate::watch::CAUSES;
 use crate::{Accounting, Symbols};
 
 /// The settings of a [`SimWakeup`].
@@ -375,12 +377,13 @@ impl SimWakeup {
             let reason = format!("the record of the machine is broken: {broken}");
             return Err(BenchError::Failed(reason));
         }
-        let observed = Observed { response: &response, account: &ran.account };
+        let symbols = self.settings.symbols.as_ref();
+        let symbols = guest.with_modules_of_boot(symbols, &ran.modules)?;
+        let observed =
+            Observed { response: &response, account: &ran.account, symbols: symbols.as_deref() };
         let (mut sample, worst) = self.sample(observed, observers.flight)?;
         if observers.block_window.is_some() {
-            let symbols = self.settings.symbols.as_ref();
-            let symbols = guest.with_modules_of_boot(symbols, &ran.modules)?;
-            match symbols.zip(worst) {
+            match observed.symbols.zip(worst) {
                 Some((_, worst)) if is_sent_from_another_cpu(worst.cpu, &response) => {
                     sample.absent.push(no_functions(OTHER_CPU));
                 }
@@ -388,7 +391,7 @@ impl SimWakeup {
                     sample.absent.push(no_functions(INTERRUPTED_CPU));
                 }
                 Some((symbols, worst)) => {
-                    let functions = functions_of(worst, &sample, &ran.account, &symbols);
+                    let functions = functions_of(worst, &sample, &ran.account, symbols);
                     match functions {
                         Some(functions) => sample.worst_functions = Some(functions),
                         None => sample.absent.push(no_functions(TOO_MANY_PARTS)),
@@ -415,13 +418,18 @@ impl SimWakeup {
     /// Fails if the window was never opened, or if threads and CPUs do not match.
     fn sample(
         &self,
-        Observed { response, account }: Observed<'_>,
+        Observed { response, account, symbols }: Observed<'_>,
         flight: Option<Flight>,
     ) -> Result<(WakeupSample, Option<WakeupOnCounter>), BenchError> {
         let failed = |reason: &str| BenchError::Failed(reason.to_owned());
         let region = account.regions.first();
         let region = region.ok_or_else(|| failed("the window was never opened"))?;
-        let (mut names, mut facts, mut cpu_warnings) = (Names::default(), Map::new(), Vec::new());
+        let has_senders = self.settings.guest.watch.senders;
+        let sent_names = has_senders.then(|| SentNames::new(account, region, symbols));
+        let mut names = Names::with_senders(sent_names);
+        let cpus_of_region =
+            CpusOfRegion { cpus: &region.cpus, interrupts: SentInterrupts::of_region(region) };
+        let (mut facts, mut cpu_warnings) = (Map::new(), Vec::new());
         let (mut cpus, mut event_count) = (Vec::new(), 0);
         check_cpus(response, self.settings.request.cpus.as_deref(), region.cpus.len())
             .map_err(|reason| failed(&reason))?;
@@ -441,7 +449,7 @@ impl SimWakeup {
             }
             let record_start_tsc = cpu.transitions.first().map(|first| first.tsc);
             cpu_warnings.extend(warnings_of_thread(thread, record_start_tsc));
-            cpus.push(self.cpu(thread, cpu, &region.cpus, &mut names, account)?);
+            cpus.push(self.cpu(thread, cpu, &cpus_of_region, &mut names, account)?);
         }
         // The guest chooses the measured CPUs, so a waker that shares one of them is known only now.
         let measured: Vec<u32> = cpus.iter().map(|cpu| cpu.cpu).collect();
@@ -471,9 +479,12 @@ impl SimWakeup {
             wall_clock: None,
         };
         let worst = worst_wakeup(&sample, response);
-        sample.flight_record =
-            flight.and_then(|flight| flight_record(flight, worst, response, account, &mut names));
-        sample.names = names.list;
+        sample.flight_record = flight.and_then(|flight| {
+            flight_record(flight, worst, response, &cpus_of_region, &mut names, account)
+        });
+        let (names, warning) = names.finish();
+        sample.names = names;
+        sample.warnings.extend(warning);
         if flight.is_some() && sample.flight_record.is_none() {
             sample.absent.push(Absence::new(flight_table::NAME, "all rows", NO_WAKEUP));
         }
@@ -487,17 +498,17 @@ impl SimWakeup {
         &self,
         thread: &GuestThread,
         cpu: &CpuUse,
-        all_cpus: &[CpuUse],
-        names: &mut Names,
+        all_cpus: &CpusOfRegion<'_>,
+        names: &mut Names<'_>,
         account: &Accounting,
     ) -> Result<CpuWakeups, BenchError> {
         let run = &thread.run;
-        let measured = ThreadOnCpu { transitions: &cpu.transitions, thread: run.thread };
+        let measured = all_cpus.thread_on(cpu, run.thread);
         let waker_on_cpu = |waker: &WakerRun| -> Result<ThreadOnCpu<'_>, BenchError> {
-            let cpu = all_cpus.iter().find(|cpu| cpu.cpu == waker.cpu).ok_or_else(|| {
+            let cpu = all_cpus.cpus.iter().find(|cpu| cpu.cpu == waker.cpu).ok_or_else(|| {
                 BenchError::Failed("a waker ran on a CPU that there is not".to_owned())
             })?;
-            Ok(ThreadOnCpu { transitions: &cpu.transitions, thread: waker.thread })
+            Ok(all_cpus.thread_on(cpu, waker.thread))
         };
         let waker = run.waker.as_ref().map(waker_on_cpu).transpose()?;
         let mut ledger = WakeupLedger::new(self.settings.keep);
@@ -507,10 +518,12 @@ impl SimWakeup {
             let window = (due_tsc, woke_tsc);
             if let Some(disk) = &run.disk {
                 let read = Read { began_tsc: due_tsc, woke_tsc, irqs: &disk.irqs };
-                let Some((interrupt, interrupted)) = interrupt_of(read, measured, all_cpus) else {
+                let Some((interrupt, interrupted)) = interrupt_of(read, measured, all_cpus.cpus)
+                else {
                     ledger.reads.no_interrupt += 1;
                     continue;
                 };
+                let interrupted = all_cpus.thread_on(interrupted, run.thread);
                 let until_interrupt_ns = interrupt.entered_tsc - due_tsc;
                 ledger.reads.add(until_interrupt_ns, interrupt.count, due_ns);
                 let mut parts =
@@ -520,7 +533,7 @@ impl SimWakeup {
                 continue;
             }
             let mut parts = match waker {
-                None => parts(window, &cpu.transitions, run.thread, names, account),
+                None => parts(window, measured, names, account),
                 Some(waker) => sent_parts(window, waker, measured, names, account),
             };
             ledger.add_split(wakeup, &mut parts);
@@ -593,6 +606,22 @@ fn warnings_of_thread(thread: &GuestThread, record_start_tsc: Option<u64>) -> Ve
 struct Observed<'a> {
     response: &'a WakeupResponse,
     account: &'a Accounting,
+    /// The symbols of the guest's kernel and modules.
+    symbols: Option<&'a Symbols>,
+}
+
+/// All CPUs in the window, with their interrupts from other CPUs.
+struct CpusOfRegion<'a> {
+    cpus: &'a [CpuUse],
+    interrupts: SentInterrupts,
+}
+
+impl CpusOfRegion<'_> {
+    /// A thread with the kernel's number `thread` on a CPU.
+    fn thread_on<'a>(&'a self, cpu: &'a CpuUse, thread: u32) -> ThreadOnCpu<'a> {
+        let interrupts = self.interrupts.on_cpu(cpu.cpu);
+        ThreadOnCpu { transitions: &cpu.transitions, thread, interrupts }
+    }
 }
 
 /// A CPU in the window. `None` if there is none.
@@ -622,8 +651,9 @@ fn flight_record(
     flight: Flight,
     worst: Option<(WakeupOnCounter, Wakeup)>,
     response: &WakeupResponse,
+    all_cpus: &CpusOfRegion<'_>,
+    names: &mut Names<'_>,
     account: &Accounting,
-    names: &mut Names,
 ) -> Option<FlightRecorder> {
     let (_, worst) = worst?;
     let (length_ns, end_ns) = match flight {
@@ -639,12 +669,13 @@ fn flight_record(
         let readings = with_counter_at_reading(&thread.records);
         let is_worst = |record: &&[u64; 3]| record[1] == worst.woke_ns;
         let reading = readings.iter().find(is_worst).or(readings.first());
-        let (Some(&[_, woke_ns, woke_tsc]), Some(cpu)) = (reading, cpu_of(account, thread.run.cpu))
-        else {
+        let cpu = all_cpus.cpus.iter().find(|cpu| cpu.cpu == thread.run.cpu);
+        let (Some(&[_, woke_ns, woke_tsc]), Some(cpu)) = (reading, cpu) else {
             continue;
         };
         let offset_ns = woke_ns.wrapping_sub(woke_tsc);
-        let mut marks = join::marks(&cpu.transitions, offset_ns, thread.run.thread, names, account);
+        let on_cpu = all_cpus.thread_on(cpu, thread.run.thread);
+        let mut marks = join::marks(on_cpu, offset_ns, names, account);
         if let Some(end_ns) = end_ns {
             marks.retain(|mark| mark.at_ns < end_ns);
             // The end of no context: the record goes on until then.
@@ -780,7 +811,7 @@ impl Bench for SimWakeup {
             bench: "sim".to_owned(),
             settings,
             observer,
-            absent: config.guest.kernel_files.absences(&config.guest.watch, "causes"),
+            absent: config.guest.kernel_files.absences(&config.guest.watch, CAUSES),
             warnings: self.notices.clone(),
         }
     }

@@ -12,6 +12,7 @@ use lab::wakeup::{Part, Running, Stage};
 
 use crate::accounting::{Accounting, ContextTransition, CpuUse};
 use crate::contexts::source_name;
+use crate::sent_interrupts::{SentNames, SentOnCpu};
 
 /// The vector of the local timer's interrupt.
 const LOCAL_TIMER: u8 = 0xec;
@@ -23,12 +24,29 @@ const OTHERS: &str = "others";
 
 /// The contexts and tasks that occurred, by number. Those of one kind and name have one number.
 #[derive(Default)]
-pub(super) struct Names {
+pub(super) struct Names<'a> {
     pub(super) list: Vec<ContextName>,
     numbers: BTreeMap<KernelContext, u32>,
+    /// The names of interrupts with their senders. `None`: interrupts are named without senders.
+    sent: Option<SentNames<'a>>,
 }
 
-impl Names {
+impl<'a> Names<'a> {
+    pub(super) fn with_senders(sent: Option<SentNames<'a>>) -> Names<'a> {
+        Names { sent, ..Names::default() }
+    }
+
+    /// The names of all contexts and tasks, by number, and a warning if senders share a name.
+    pub(super) fn finish(mut self) -> (Vec<ContextName>, Option<String>) {
+        let warning = self.sent.and_then(|sent| sent.finish(&mut self.list));
+        (self.list, warning)
+    }
+
+    /// The number of the name of an interrupt with this sender: see [`SentNames::number`].
+    fn sent_number(&mut self, context: KernelContext, sent: &[usize]) -> Option<u32> {
+        self.sent.as_mut()?.number(context, sent, &mut self.list)
+    }
+
     /// The number of a context's name; a name that occurs for the first time is added to the list.
     fn number(&mut self, context: KernelContext, account: &Accounting) -> u32 {
         if let Some(number) = self.numbers.get(&context) {
@@ -94,18 +112,18 @@ pub(super) fn with_counter_at_reading(records: &[[u64; 3]]) -> Vec<[u64; 3]> {
 /// The changes of a CPU's contexts as marks of a flight record, in order. `clock_offset_ns`: what is added to the
 /// time-stamp counter to get the guest's CLOCK_MONOTONIC, modulo 2^64.
 ///
-/// There is no mark of the thread's wake-up: the simulator does not see at which instruction the thread is woken.
+/// There is no mark of the thread's wake-up: the simulator does not see at which instruction the thread is woken. An interrupt
+/// that serves several senders has the name of the first one.
 pub(super) fn marks(
-    transitions: &[ContextTransition],
+    ThreadOnCpu { transitions, thread, interrupts }: ThreadOnCpu<'_>,
     clock_offset_ns: u64,
-    thread: u32,
-    names: &mut Names,
+    names: &mut Names<'_>,
     account: &Accounting,
 ) -> Vec<Mark> {
     let mut marks = Vec::new();
     let mut current_task = None;
-    let mut open_contexts: Vec<u32> = Vec::new();
-    for transition in transitions {
+    let mut open_contexts: Vec<(KernelContext, u32)> = Vec::new();
+    for (index, transition) in transitions.iter().enumerate() {
         let at_ns = transition.tsc.wrapping_add(clock_offset_ns);
         let mut mark = |what| marks.push(Mark { at_ns, what });
         let task_mark = match names.running((transition.task, transition.task), thread, account) {
@@ -122,23 +140,27 @@ pub(super) fn marks(
             mark(task_mark);
         }
         if !transition.context.is_interrupt_or_exception() {
-            if let Some(outermost) = open_contexts.first() {
+            if let Some((_, outermost)) = open_contexts.first() {
                 mark(What::Leave(*outermost));
             }
             open_contexts.clear();
             continue;
         }
-        let context = names.number(transition.context, account);
-        match open_contexts.iter().rposition(|number| *number == context) {
+        let context = transition.context;
+        match open_contexts.iter().rposition(|(open, _)| *open == context) {
             Some(position) => {
-                if let Some(interrupting) = open_contexts.get(position + 1) {
+                if let Some((_, interrupting)) = open_contexts.get(position + 1) {
                     mark(What::Leave(*interrupting));
                 }
                 open_contexts.truncate(position + 1);
             }
             None => {
-                open_contexts.push(context);
-                mark(What::Enter(context));
+                let next_tsc = transitions.get(index + 1).map_or(u64::MAX, |next| next.tsc);
+                let sent = interrupts.first_sent(context, transition.tsc, next_tsc);
+                let number = names.sent_number(context, sent);
+                let number = number.unwrap_or_else(|| names.number(context, account));
+                open_contexts.push((context, number));
+                mark(What::Enter(number));
             }
         }
     }
@@ -150,6 +172,8 @@ pub(super) fn marks(
 pub(super) struct ThreadOnCpu<'a> {
     pub(super) transitions: &'a [ContextTransition],
     pub(super) thread: u32,
+    /// The interrupts of the CPU from other CPUs. Empty unless causes name senders.
+    pub(super) interrupts: SentOnCpu<'a>,
 }
 
 impl<'a> ThreadOnCpu<'a> {
@@ -177,19 +201,18 @@ struct Piece {
 const SECOND_TIMER_NS: u64 = 20_000;
 
 /// Returns the parts of the time from `due_tsc` to `woke_tsc` in the order of time, with their lengths in ns, by the
-/// transitions of the CPU. They add up to this time, also if the transitions do not cover it.
+/// transitions of the thread's CPU. They add up to this time, also if the transitions do not cover it.
 ///
 /// The stages follow each other: expiry, scheduling, return. The stage `expiry` ends with the local timer's interrupt that
 /// wakes the thread: the simulator does not see at which of its instructions. The stage `return` starts when the kernel
 /// switches to the thread; if the thread loses the CPU again, that time counts as scheduling.
 pub(super) fn parts(
     window: (u64, u64),
-    transitions: &[ContextTransition],
-    thread: u32,
-    names: &mut Names,
+    on_cpu: ThreadOnCpu<'_>,
+    names: &mut Names<'_>,
     account: &Accounting,
 ) -> Vec<(Part, u64)> {
-    let pieces = split_into_pieces(window, transitions, thread, names, account);
+    let pieces = split_into_pieces(window, on_cpu, names, account);
     let is_task = |piece: &Piece| matches!(piece.running, Running::Task(_));
     let is_thread = |piece: &Piece| piece.running == Running::Thread;
     // Where the kernel switches to the thread. `None` for a thread that did not sleep yet and kept the CPU.
@@ -231,13 +254,12 @@ pub(super) fn sent_parts(
     (due_tsc, woke_tsc): (u64, u64),
     waker: ThreadOnCpu<'_>,
     sleeper: ThreadOnCpu<'_>,
-    names: &mut Names,
+    names: &mut Names<'_>,
     account: &Accounting,
 ) -> Vec<(Part, u64)> {
     let woken_tsc = waking_end((due_tsc, woke_tsc), waker, sleeper);
     let mut parts = Vec::new();
-    let waking_pieces =
-        split_into_pieces((due_tsc, woken_tsc), waker.transitions, waker.thread, names, account);
+    let waking_pieces = split_into_pieces((due_tsc, woken_tsc), waker, names, account);
     for piece in waking_pieces {
         let is_waker = piece.running == Running::Thread;
         let running = if is_waker { Running::Waker } else { piece.running };
@@ -307,8 +329,7 @@ pub(super) fn disk_interrupt(
     found
 }
 
-/// Returns the parts of a wake-up by a disk, from its interrupt on, like [`parts`]. `interrupted`: the
-/// transitions of the interrupted CPU.
+/// Returns the parts of a wake-up by a disk, from its interrupt on, like [`parts`]. `interrupted`: the interrupted CPU.
 ///
 /// The simulator does not see at which instruction the kernel wakes the thread. The stage `waking` ends with the first of
 /// these: the interrupt and its softirqs are over, also if its return path calls the scheduler; an interrupt of the wake-up
@@ -316,16 +337,14 @@ pub(super) fn disk_interrupt(
 pub(super) fn read_parts(
     interrupt: DiskInterrupt,
     woke_tsc: u64,
-    interrupted: &CpuUse,
+    interrupted: ThreadOnCpu<'_>,
     sleeper: ThreadOnCpu<'_>,
-    names: &mut Names,
+    names: &mut Names<'_>,
     account: &Accounting,
 ) -> Vec<(Part, u64)> {
     let entered_tsc = interrupt.entered_tsc;
-    let on_interrupted =
-        ThreadOnCpu { transitions: &interrupted.transitions, thread: sleeper.thread };
     let is_over = |transition: &&ContextTransition| !transition.context.is_interrupt_or_exception();
-    let over = on_interrupted.within(entered_tsc, woke_tsc).find(is_over);
+    let over = interrupted.within(entered_tsc, woke_tsc).find(is_over);
     let is_wake = |transition: &&ContextTransition| match transition.context {
         KernelContext::Interrupt(vector) => WAKE_VECTORS.contains(&vector),
         _ => sleeper.is_task(transition.task),
@@ -334,13 +353,7 @@ pub(super) fn read_parts(
     let ends = over.into_iter().chain(wake).map(|transition| transition.tsc);
     let woken_tsc = ends.min().unwrap_or(woke_tsc);
     let mut parts = Vec::new();
-    let waking = split_into_pieces(
-        (entered_tsc, woken_tsc),
-        &interrupted.transitions,
-        sleeper.thread,
-        names,
-        account,
-    );
+    let waking = split_into_pieces((entered_tsc, woken_tsc), interrupted, names, account);
     for piece in waking {
         push(&mut parts, Part { stage: Stage::Waking, running: piece.running }, piece.length_ns);
     }
@@ -353,11 +366,11 @@ fn push_after_waking(
     time: (u64, u64),
     sleeper: ThreadOnCpu<'_>,
     parts: &mut Vec<(Part, u64)>,
-    names: &mut Names,
+    names: &mut Names<'_>,
     account: &Accounting,
 ) {
     let mut has_cpu = false;
-    for piece in split_into_pieces(time, sleeper.transitions, sleeper.thread, names, account) {
+    for piece in split_into_pieces(time, sleeper, names, account) {
         // After the switch, the thread may lose the CPU again.
         has_cpu = match piece.running {
             Running::Thread => true,
@@ -413,13 +426,12 @@ fn woken_after(pieces: &[Piece]) -> Option<usize> {
     Some(woken)
 }
 
-/// The pieces of the time from `due_tsc` to `woke_tsc`, in order. They add up to this time. Before the
+/// The pieces of the time from `due_tsc` to `woke_tsc`, in order. An interrupt has a piece for each sender. They add up to this time. Before the
 /// first transition, the context is unknown.
 fn split_into_pieces(
     (due_tsc, woke_tsc): (u64, u64),
-    transitions: &[ContextTransition],
-    thread: u32,
-    names: &mut Names,
+    ThreadOnCpu { transitions, thread, interrupts }: ThreadOnCpu<'_>,
+    names: &mut Names<'_>,
     account: &Accounting,
 ) -> Vec<Piece> {
     let first_inside = transitions.partition_point(|transition| transition.tsc <= due_tsc);
@@ -432,13 +444,15 @@ fn split_into_pieces(
     let changes = inside.map(|transition| (transition.tsc, Some(context_and_task(transition))));
     let mut pieces = Vec::new();
     for (at_tsc, next) in changes.chain([(woke_tsc, None)]) {
-        let length_ns = at_tsc.saturating_sub(piece_start_tsc);
-        if length_ns > 0 {
-            pieces.push(Piece {
-                running: names.running((context, task), thread, account),
-                is_timer: context == KernelContext::Interrupt(LOCAL_TIMER),
-                length_ns,
-            });
+        for (sent, length_ns) in interrupts.split(context, piece_start_tsc, at_tsc) {
+            if length_ns == 0 {
+                continue;
+            }
+            let number = names.sent_number(context, sent);
+            let running = number
+                .map_or_else(|| names.running((context, task), thread, account), Running::Context);
+            let is_timer = context == KernelContext::Interrupt(LOCAL_TIMER);
+            pieces.push(Piece { running, is_timer, length_ns });
         }
         piece_start_tsc = at_tsc.max(piece_start_tsc);
         (context, task) = next.unwrap_or((context, task));
@@ -464,8 +478,12 @@ mod tests {
         ContextTransition { context, task, at_cycles: tsc, cycles: tsc, tsc }
     }
 
+    fn on_cpu(transitions: &[ContextTransition], thread: u32) -> ThreadOnCpu<'_> {
+        ThreadOnCpu { transitions, thread, interrupts: SentOnCpu::default() }
+    }
+
     fn parts_of(window: (u64, u64), transitions: &[ContextTransition]) -> Vec<(Part, u64)> {
-        parts(window, transitions, 7, &mut Names::default(), &Accounting::default())
+        parts(window, on_cpu(transitions, 7), &mut Names::default(), &Accounting::default())
     }
 
     const DISK: KernelContext = KernelContext::Irq(25);
@@ -481,11 +499,12 @@ mod tests {
 
     /// A read from 100 to 900 on CPU 0, whose thread sleeps from 200 on. Returns its interrupt, and the parts after it.
     fn read_of(cpus: &[CpuUse]) -> Option<(DiskInterrupt, Vec<(Part, u64)>)> {
-        let sleeper = ThreadOnCpu { transitions: &cpus[0].transitions, thread: 7 };
+        let sleeper = on_cpu(&cpus[0].transitions, 7);
         let read = Read { began_tsc: 100, woke_tsc: 900, irqs: &[25] };
         let interrupt = disk_interrupt(read, sleeper, cpus)?;
         let interrupted = cpus.iter().find(|cpu| cpu.cpu == interrupt.cpu).unwrap();
         let (mut names, account) = (Names::default(), Accounting::default());
+        let interrupted = on_cpu(&interrupted.transitions, 7);
         let parts = read_parts(interrupt, 900, interrupted, sleeper, &mut names, &account);
         Some((interrupt, parts))
     }
@@ -642,7 +661,8 @@ mod tests {
             transition(195, TIMER, THREAD),
             transition(200, idle, idle),
         ];
-        let marks = marks(&transitions, 1_000, 7, &mut Names::default(), &Accounting::default());
+        let marks =
+            marks(on_cpu(&transitions, 7), 1_000, &mut Names::default(), &Accounting::default());
         let marks: Vec<(u64, What)> = marks.iter().map(|mark| (mark.at_ns, mark.what)).collect();
         let expected = [
             (1_040, What::SwitchTo(0)),
@@ -775,8 +795,8 @@ mod tests {
         waker: &[ContextTransition],
         measured: &[ContextTransition],
     ) -> Vec<(Part, u64)> {
-        let waker = ThreadOnCpu { transitions: waker, thread: 8 };
-        let measured = ThreadOnCpu { transitions: measured, thread: 7 };
+        let waker = on_cpu(waker, 8);
+        let measured = on_cpu(measured, 7);
         sent_parts(window, waker, measured, &mut Names::default(), &Accounting::default())
     }
 

@@ -136,7 +136,7 @@ impl<'a> CpuTruth<'a> {
     pub(super) fn parts(
         &self,
         window: TrueWindow,
-        names: &mut Names,
+        names: &mut Names<'_>,
         account: &Accounting,
     ) -> Vec<TruePart> {
         let mut boundaries = vec![window.time.start, window.time.end];

@@ -184,7 +184,7 @@ fn exact_wakeups(
     thread: &GuestThread,
     windows: &[(u64, TrueWindow)],
     truth: &CpuTruth<'_>,
-    names: &mut Names,
+    names: &mut Names<'_>,
     account: &Accounting,
 ) -> Vec<ExactWakeup> {
     let parts: Vec<_> =

@@ -257,31 +257,32 @@ impl KernelFiles {
             Part::Services => watch.services,
             Part::Locks => watch.services && watch.locks,
         };
-        let unmet = self.unmet_parts.iter().filter(|unmet| is_recorded(&unmet.part)).map(|unmet| {
-            let table = match unmet.part {
-                Part::Delays => DELAYS,
-                Part::Senders => SENDERS,
-                _ => table,
-            };
-            Absence::new(table, &unmet.result, &unmet.reason)
+        // Causes do not name call sites.
+        let is_in_table = |unmet: &&UnmetPart| {
+            is_recorded(&unmet.part) && (table != CAUSES || !unmet.result.starts_with("call sites"))
+        };
+        let unmet = self.unmet_parts.iter().filter(is_in_table).map(|unmet| match unmet.part {
+            Part::Delays => Absence::new(DELAYS, &unmet.result, &unmet.reason),
+            Part::Senders => senders_absence(table, &unmet.result, &unmet.reason),
+            _ => Absence::new(table, &unmet.result, &unmet.reason),
         });
         let without_files = self.missing_without_files().into_iter();
         without_files
             .map(|(result, reason)| Absence::new(table, result, reason))
-            .chain(self.senders_without_files(watch))
+            .chain(self.senders_without_files(watch, table))
             .chain(unmet)
             .collect()
     }
 
     /// Returns the senders that are missing if the kernel has no symbols or no types, with the reason.
-    fn senders_without_files(&self, watch: &Watch) -> Option<Absence> {
+    fn senders_without_files(&self, watch: &Watch, table: &str) -> Option<Absence> {
         let (subject, reason) = match (&self.symbols, &self.offsets) {
             _ if !watch.senders => return None,
-            (None, _) => ("senders of function calls and interrupts", NO_SYMBOLS),
+            (None, _) => ("function calls and interrupts", NO_SYMBOLS),
             (Some(_), None) => ("function calls, and names of tasks", NO_TYPES),
             (Some(_), Some(_)) => return None,
         };
-        Some(Absence::new(SENDERS, subject, reason))
+        Some(senders_absence(table, subject, reason))
     }
 
     /// Returns the results that are missing if the kernel has no symbols or no types, with the reasons.
@@ -296,6 +297,17 @@ impl KernelFiles {
             ],
             (Some(_), Some(_)) => Vec::new(),
         }
+    }
+}
+
+/// The table of `noise` and `wakeup` that names senders.
+pub(crate) const CAUSES: &str = "causes";
+
+/// Returns the absence of senders of `subject`. The tables of `noise` and `wakeup` name senders in their own `table` of causes.
+fn senders_absence(table: &str, subject: &str, reason: &str) -> Absence {
+    match table {
+        CAUSES => Absence::new(table, format!("senders of {subject}"), reason),
+        _ => Absence::new(SENDERS, subject, reason),
     }
 }
 

@@ -135,6 +135,7 @@ fn measure(
         events,
         on_host,
         kernel: (None, None),
+        senders: false,
         victims: false,
         trace_bytes_max: None,
     };

@@ -173,12 +173,14 @@ fn measure_under_kernel(
         fifo: None,
         inject: None,
         housekeeping_cpu: Some(other_core(cpu)),
+        command: None,
     };
     let mut bench = SimNoise::new(SimNoiseSettings {
         guest: prepared.guest,
         request,
         jobs: Jobs { count: 1, limited_by_memory: false },
         keep: KeepDetours::with_seed(args.seed),
+        symbols: None,
         on_host: Map::new(),
     });
     let plan = Plan { loops: vec![Loop::Fwq], trace: true, seed: args.seed };

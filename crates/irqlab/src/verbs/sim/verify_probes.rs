@@ -306,6 +306,7 @@ fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<Strin
     let host = prepared.host();
     let bench = SimBench::new(SimSettings {
         kernel: (prepared.facts.symbols.clone(), None),
+        senders: args.senders,
         victims: false,
         trace_bytes_max: None,
         jobs: args.jobs.choose(args.conditions().len(), prepared.guest.machine.memory_mib),

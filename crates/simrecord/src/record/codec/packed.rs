@@ -67,20 +67,28 @@ impl Encoding for Header {
     }
 }
 
+/// The bits of a sender's word from this one on have its process. The lower ones have the code of its context, whose kind has
+/// 8 bits.
+const PROCESS_SHIFT: u32 = 40;
+
 impl Encoding for Sent {
     const KIND: u32 = 37;
 
     fn to_words(&self) -> (u32, Words) {
-        let Sent { cpu, region, kind, target, function, call_site, code, comm, tsc } = *self;
-        let place = pair(region, target << 8 | kind as u32);
-        let mut words = [place, function, call_site, code, 0, 0, tsc];
+        let Sent { cpu, region, kind, target, function, call_site, code, comm, tsc, .. } = *self;
+        // 0: no system call.
+        let call = self.system_call.map_or(0, |call| u32::from(call) + 1);
+        let place = pair(region, call << 16 | target << 8 | kind as u32);
+        let sender = u64::from(self.process) << PROCESS_SHIFT | code;
+        let mut words = [place, function, call_site, sender, 0, 0, tsc];
         comm.put(&mut words[4..6]);
         (cpu, words)
     }
 
     fn from_words(cpu: u32, words: &Words) -> Option<Sent> {
-        let [place, function, call_site, code, _, _, tsc] = *words;
-        let target = (place as u32) >> 8;
+        let [place, function, call_site, sender, _, _, tsc] = *words;
+        let target = place as u32 >> 8 & 0xff;
+        let call = (place as u32 >> 16).checked_sub(1);
         Some(Sent {
             cpu,
             region: (place >> 32) as u32,
@@ -88,8 +96,10 @@ impl Encoding for Sent {
             target: ((target as usize) < CPUS_MAX).then_some(target)?,
             function,
             call_site,
-            code,
+            code: sender & ((1 << PROCESS_SHIFT) - 1),
             comm: <[u8; 16]>::get(&words[4..6])?,
+            process: (sender >> PROCESS_SHIFT) as u32,
+            system_call: call.and_then(|call| u16::try_from(call).ok()),
             tsc,
         })
     }
