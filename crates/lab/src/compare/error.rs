@@ -43,7 +43,7 @@ pub enum CompareError {
     /// All cells of a rule are only bounds that tell no change. Fields: the rule, and an example.
     #[error(
         "rule {0:?} is about figures that are only bounds ({1}): they do not tell whether it holds (choose a figure that is \
-         measured; irqlab show RUN marks bounds with ≤ or ≥)"
+         measured; irqlab show RUN marks bounds with ≤, ≥ or <)"
     )]
     Bounds(String, String),
     /// No cell of a rule can be judged.
