@@ -107,7 +107,7 @@ impl<'a> SentOnCpu<'a> {
         }
         parts.push((&[], to_tsc.saturating_sub(at_tsc)));
         parts.retain(|part| part.1 > 0);
-        parts
+        if parts.is_empty() { vec![whole] } else { parts }
     }
 
     /// The senders of the first part of this time: see [`SentOnCpu::split`].
@@ -455,8 +455,14 @@ mod tests {
         let interrupts = SentInterrupts::of_region(region);
         let name =
             |sent: &[usize]| sent.first().map_or("", |first| &*region.senders.sent[*first].task);
-        let split = interrupts.on_cpu(1).split(context, from_tsc, to_tsc);
-        split.into_iter().map(|(sent, length)| (name(sent), length)).collect()
+        let mut parts: Vec<(&str, u64)> = Vec::new();
+        for (sent, length) in interrupts.on_cpu(1).split(context, from_tsc, to_tsc) {
+            match parts.last_mut() {
+                Some(last) if last.0 == name(sent) => last.1 += length,
+                _ => parts.push((name(sent), length)),
+            }
+        }
+        parts
     }
 
     #[test]

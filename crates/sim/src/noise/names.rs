@@ -53,14 +53,17 @@ impl<'a> Names<'a> {
         interrupts: SentOnCpu<'_>,
         account: &Accounting,
     ) -> Vec<(Part, u64)> {
-        let split = interrupts.split(piece.context, piece.from_ns, piece.to_ns);
-        let part_of = |(sent, length_ns): (&[usize], u64)| {
+        let mut parts: Vec<(Part, u64)> = Vec::new();
+        for (sent, length_ns) in interrupts.split(piece.context, piece.from_ns, piece.to_ns) {
             let names = self.sent.as_mut();
             let number = names.and_then(|names| names.number(piece.context, sent, &mut self.list));
             let part = number.map_or_else(|| self.part(piece, thread, account), Part::Context);
-            (part, length_ns)
-        };
-        split.into_iter().map(part_of).collect()
+            match parts.last_mut() {
+                Some(last) if last.0 == part => last.1 += length_ns,
+                _ => parts.push((part, length_ns)),
+            }
+        }
+        parts
     }
 
     /// The names of all contexts, by number, and a warning if senders share a name.
