@@ -173,7 +173,7 @@ impl ProbedContext {
         })
     }
 
-    /// Whether the statistics are of this context on this CPU. Several lines, or a line and a softirq, may share a name.
+    /// Whether `stats` belong to this context and CPU. IRQ lines may share a name.
     #[must_use]
     pub fn is_of(&self, stats: &ContextStats) -> bool {
         let context = &stats.context;

@@ -241,7 +241,7 @@ pub enum Verdict {
     /// The means differ by at most [`ERROR_MAX`].
     Agrees,
     Differs,
-    /// By both sides, fewer than [`WAKEUPS_MIN`] wake-ups have the part.
+    /// Each side has the part in fewer than [`WAKEUPS_MIN`] wake-ups.
     Few,
     /// The part lasts less than [`PROBE_COSTS_MIN`] calls of a probe, by each side with enough wake-ups.
     Short,
