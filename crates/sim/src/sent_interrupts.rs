@@ -246,7 +246,7 @@ impl OpenInterrupt {
         for together in starts.chunk_by(|first, second| first.tsc == second.tsc) {
             let start_tsc = together[0].tsc.clamp(at_tsc, to_tsc);
             let next = senders_of(together, sent);
-            let before = std::mem::replace(&mut self.sent, Some(next.clone()));
+            let before = self.sent.replace(next.clone());
             let earlier = std::mem::take(&mut self.before_start).into_iter();
             let times = earlier.chain([(at_tsc, start_tsc)]);
             let owner = before.unwrap_or(next);

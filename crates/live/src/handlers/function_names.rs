@@ -70,13 +70,15 @@ fn warnings_of_shared_rows(rows: &[&CountedRow]) -> impl Iterator<Item = String>
 #[cfg(test)]
 mod tests {
     use attribution::key::{KEY_DELAY_WORK, KEY_WORK};
+    use zerocopy::FromZeros;
 
     use super::*;
 
     #[test]
     fn functions_that_share_a_row_are_counted_in_a_warning() {
         let row = |key, count, special| {
-            let row = Row { key, count, special, ..Row::default() };
+            let mut row = Row::new_zeroed();
+            (row.key, row.count, row.special) = (key, count, special);
             CountedRow { cpu: 0, row: Box::new(row), nested: None }
         };
         let rows = [row(KEY_WORK, 3, 0), row(KEY_DELAY_WORK, 4, 1), row(KEY_DELAY_WORK, 5, 0)];

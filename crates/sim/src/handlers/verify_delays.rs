@@ -129,6 +129,7 @@ mod tests {
     use lab::handlers::in_guest::ProbedDelays;
 
     use super::*;
+    use crate::accounting::Accounting;
 
     fn span(position: u32, start: u64, ended: u64) -> SpanUse {
         SpanUse {

@@ -727,7 +727,8 @@ mod tests {
             (part(Stage::Return, Running::Thread), 30),
         ];
         assert_eq!(parts_of((95, 230), &transitions), expected);
-        let marks = marks(&transitions, 0, 7, &mut Names::default(), &Accounting::default());
+        let marks =
+            marks(on_cpu(&transitions, 7), 0, &mut Names::default(), &Accounting::default());
         let marks: Vec<(u64, What)> = marks.iter().map(|mark| (mark.at_ns, mark.what)).collect();
         let expected = [
             (10, What::SwitchTo(0)),

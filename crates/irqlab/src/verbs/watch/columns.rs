@@ -289,6 +289,7 @@ mod tests {
             max_ns: Some(2_000),
             max_since_open_ns: Some(2_000),
             unjoined_end_count: 0,
+            awake_count: None,
         };
         let mut state = State::default();
         let irq = context(None, (ContextKind::HardIrq, "eth0"), 9.0, Some((0.05, 900)));
