@@ -229,14 +229,14 @@ fn log(annotations: &Annotations, accounting: &Accounting) -> Table {
 #[cfg(test)]
 mod tests {
     use record::Value;
-    use sim::annotate::{Recorded, Show};
+    use sim::annotate::{PrintFormat, Recorded};
     use sim::{RecordedValues, RegionUse};
 
     use super::*;
 
     #[test]
     fn hits_and_values_of_an_annotation_have_rows() {
-        let register = Recorded { expression: "rdi".to_owned(), show: Show::Hex };
+        let register = Recorded { expression: "rdi".to_owned(), show: PrintFormat::Hex };
         let mut annotations = Annotations::default();
         annotations.list.push(Annotation {
             name: "tick".to_owned(),

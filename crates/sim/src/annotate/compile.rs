@@ -1,4 +1,4 @@
-//! Compiles the expressions of recorded values to programs for the plugin, with the types of the kernel.
+//! Compiles the expressions of recorded values to programs for the plugin. The kernel's type information gives the types.
 //!
 //! A program is a list of steps that work on one 64-bit number: load a register, add an offset, load from memory. The
 //! plugin executes it at each hit, and cannot look anything up.
@@ -11,10 +11,10 @@ use crate::guest::btf::{Btf, Field, Location, Parameter, Shape, TypeId};
 use crate::text::hint;
 use crate::{GuestFacts, Result, SimError};
 
-/// Registers of parameters, by the kernel's calling convention.
-const PARAMETERS: [&str; 6] = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"];
-/// The lower halves of registers.
-const HALVES: [(&str, &str); 16] = [
+/// The registers of the first six parameters, by the kernel's calling convention.
+const PARAMETER_REGISTERS: [&str; 6] = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"];
+/// The names of the lower halves of registers, each with the name of the register.
+const LOWER_HALF_REGISTERS: [(&str, &str); 16] = [
     ("eax", "rax"),
     ("ebx", "rbx"),
     ("ecx", "rcx"),
@@ -51,7 +51,7 @@ const TEXT_BYTES: u8 = TEXT_BYTES_MAX as u8;
 
 /// The printed format of a recorded value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Show {
+pub enum PrintFormat {
     /// A register or a pointer, in hexadecimal.
     Hex,
     Unsigned,
@@ -79,7 +79,7 @@ enum Pointee {
 /// The meaning of the last computed number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
-    Number(Show),
+    Number(PrintFormat),
     PointerTo(Pointee),
     /// The address of a value, which is not loaded yet.
     ValueAt(Pointee),
@@ -91,13 +91,13 @@ enum Meaning {
 /// Compiles an expression; returns its program, and how its value is printed.
 ///
 /// Fails with [`SimError::Invalid`], which names the part that does not exist, and similar names.
-pub(crate) fn compile(expression: &Expression, scope: Scope<'_>) -> Result<(Program, Show)> {
+pub(crate) fn compile(expression: &Expression, scope: Scope<'_>) -> Result<(Program, PrintFormat)> {
     let mut compiler = Compiler { scope, steps: Vec::new() };
     let meaning = compiler.compile_expression(expression)?;
     let show = match compiler.load_value(meaning)? {
         Meaning::Number(show) => show,
-        Meaning::Text => Show::Text,
-        Meaning::PointerTo(_) | Meaning::ValueAt(_) | Meaning::BitsAt(..) => Show::Hex,
+        Meaning::Text => PrintFormat::Text,
+        Meaning::PointerTo(_) | Meaning::ValueAt(_) | Meaning::BitsAt(..) => PrintFormat::Hex,
     };
     let step_count = compiler.steps.len();
     let program = Program::new(compiler.steps).ok_or_else(|| {
@@ -131,7 +131,7 @@ impl<'a> Compiler<'a> {
             Expression::Name(name) => self.compile_name(name),
             Expression::Number(number) => {
                 self.steps.push(Step::Constant(*number));
-                Ok(Meaning::Number(Show::Unsigned))
+                Ok(Meaning::Number(PrintFormat::Unsigned))
             }
             Expression::AddressOf(name) => self.compile_address_of(name),
             Expression::Arrow(pointer, member) => {
@@ -163,15 +163,15 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Compiles a name: a register, `current`, or a parameter of the function, looked up in this order. Fails if there is no
-    /// such name, and lists those that there are.
+    /// Compiles a name: a register, `current`, or a parameter of the function, looked up in this order. The error for an
+    /// unknown name lists the known names.
     fn compile_name(&mut self, name: &str) -> Result<Meaning> {
-        let half_register = HALVES.iter().find(|(half, _)| *half == name);
+        let half_register = LOWER_HALF_REGISTERS.iter().find(|(half, _)| *half == name);
         let register = half_register.map_or(name, |(_, full)| full);
         if let Some(position) = REGISTERS.iter().position(|candidate| *candidate == register) {
             self.steps.push(Step::Register(position as u8));
             self.steps.extend(half_register.map(|_| Step::Bits(0, 32)));
-            return Ok(Meaning::Number(Show::Hex));
+            return Ok(Meaning::Number(PrintFormat::Hex));
         }
         if name == "current" {
             return self.compile_current();
@@ -190,64 +190,70 @@ impl<'a> Compiler<'a> {
         )))
     }
 
-    /// Compiles a parameter of the function. Fails unless it is in one register at the function's first instruction, and
-    /// only one function has the name.
+    /// Emits the steps that load a parameter of the function at its first instruction, and returns the value's meaning.
+    ///
+    /// Fails if several functions share the function's name, and if the parameter is not in exactly one register.
     fn compile_parameter(&mut self, parameter: &Parameter) -> Result<Meaning> {
         let Parameter { name, type_id, location } = parameter;
         let count = self.scope.functions_of_name;
         if count > 1 {
+            let function = self.scope.function.unwrap_or("the function");
             return Err(invalid(format!(
-                "{name}: {count} functions have this name, and the kernel describes the parameters of only one of them: \
-                 use registers"
+                "{name}: {count} functions are named {function}, and the kernel describes the parameters of only one \
+                 of them: use registers"
             )));
         }
         let problem = match location {
             Location::Register(number) => {
-                let register = PARAMETERS[usize::from(*number)];
-                let position =
-                    REGISTERS.iter().position(|candidate| *candidate == register).unwrap_or(0);
+                let register = PARAMETER_REGISTERS[usize::from(*number)];
+                let position = REGISTERS.iter().position(|candidate| *candidate == register);
+                let position = position.expect("REGISTERS has the registers of parameters");
                 self.steps.push(Step::Register(position as u8));
-                return self.parameter_in_register(*type_id);
+                return self.interpret_parameter_register(*type_id);
             }
-            Location::TwoRegisters => "this parameter has two registers: use them",
+            Location::TwoRegisters => {
+                "this parameter is in two registers: record each register by its name"
+            }
             Location::Memory => "this parameter is on the stack: use ((u64*)rsp)[N]",
-            Location::Unknown => "its register is not known, because of a floating-point number",
+            Location::Unknown => {
+                "its register is unknown, because the function has floating-point parameters"
+            }
         };
         Err(invalid(format!("{name}: {problem}")))
     }
 
-    /// Returns the meaning of a parameter whose register has been loaded. The bits above a small parameter are not
-    /// defined, so they are cleared.
-    fn parameter_in_register(&mut self, type_id: TypeId) -> Result<Meaning> {
+    /// Returns the meaning of a parameter whose register has been loaded. Emits steps that clear the bits above a small
+    /// parameter, because they are undefined.
+    fn interpret_parameter_register(&mut self, type_id: TypeId) -> Result<Meaning> {
         let btf = self.btf()?;
         Ok(match btf.shape(type_id)? {
             Shape::Pointer(to) => Meaning::PointerTo(Pointee::Type(to)),
             Shape::Number { bytes, is_signed, .. } => {
-                self.number_of(bytes * 8, is_signed, bytes < 8)
+                self.extend_number(bytes * 8, is_signed, bytes < 8)
             }
             _ => {
                 let bytes = btf.bytes_of(type_id)?;
                 if bytes < 8 {
                     self.steps.push(Step::Bits(0, bytes as u8 * 8));
                 }
-                Meaning::Number(Show::Hex)
+                Meaning::Number(PrintFormat::Hex)
             }
         })
     }
 
-    /// Extends the loaded number of `bits` bits to 64 bits, and returns its meaning. `needs_clearing`: the bits
-    /// above may be other than 0.
-    fn number_of(&mut self, bits: u8, is_signed: bool, needs_clearing: bool) -> Meaning {
+    /// Emits the steps that extend the loaded number of `bits` bits to 64 bits, and returns its meaning.
+    /// `needs_clearing`: the bits above may be other than 0.
+    fn extend_number(&mut self, bits: u8, is_signed: bool, needs_clearing: bool) -> Meaning {
         if needs_clearing {
             self.steps.push(Step::Bits(0, bits));
         }
         if !is_signed {
-            return Meaning::Number(Show::Unsigned);
+            return Meaning::Number(PrintFormat::Unsigned);
         }
         if bits < 64 {
             self.steps.push(Step::Sign(bits));
         }
-        Meaning::Number(Show::Signed)
+        Meaning::Number(PrintFormat::Signed)
     }
 
     /// Compiles `current`: the pointer to the task of the CPU, as a `struct task_struct *`.
@@ -269,7 +275,7 @@ impl<'a> Compiler<'a> {
             Ok(offset) => Step::PerCpu(offset),
             Err(_) => Step::Constant(symbols.address(name)?),
         });
-        Ok(Meaning::Number(Show::Hex))
+        Ok(Meaning::Number(PrintFormat::Hex))
     }
 
     /// Returns the type that a cast names: an integer of [`INTEGERS`], else a type of the kernel.
@@ -364,7 +370,7 @@ impl<'a> Compiler<'a> {
             Meaning::Number(_) | Meaning::PointerTo(_) | Meaning::Text => Ok(meaning),
             Meaning::ValueAt(Pointee::Integer { bytes, is_signed }) => {
                 self.steps.push(Step::Load(bytes));
-                Ok(self.number_of(bytes * 8, is_signed, false))
+                Ok(self.extend_number(bytes * 8, is_signed, false))
             }
             Meaning::BitsAt(first_bit, bits, is_signed) => {
                 let bytes = (u32::from(first_bit) + u32::from(bits)).div_ceil(8);
@@ -373,7 +379,7 @@ impl<'a> Compiler<'a> {
                 }
                 self.steps.push(Step::Load(bytes.next_power_of_two() as u8));
                 self.steps.push(Step::Bits(first_bit, bits));
-                Ok(self.number_of(bits, is_signed, false))
+                Ok(self.extend_number(bits, is_signed, false))
             }
             Meaning::ValueAt(Pointee::Type(type_id)) => self.load(type_id),
         }
@@ -386,7 +392,7 @@ impl<'a> Compiler<'a> {
         match btf.shape(type_id)? {
             Shape::Number { bytes, is_signed, .. } => {
                 self.steps.push(Step::Load(bytes));
-                Ok(self.number_of(bytes * 8, is_signed, false))
+                Ok(self.extend_number(bytes * 8, is_signed, false))
             }
             Shape::Pointer(to) => {
                 self.steps.push(Step::Load(8));

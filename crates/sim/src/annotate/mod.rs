@@ -15,7 +15,7 @@ use plugin_interface::annotations::{
     Place, SPANS_MAX, VALUES_MAX,
 };
 
-pub use compile::Show;
+pub use compile::PrintFormat;
 use compile::{Scope, compile};
 use place::{ResolvedPlace, resolve, unknown_word_error};
 use simrecord::marker;
@@ -67,7 +67,7 @@ pub struct Annotation {
 pub struct Recorded {
     /// The expression as the user wrote it.
     pub expression: String,
-    pub show: Show,
+    pub show: PrintFormat,
 }
 
 impl Annotations {
@@ -261,9 +261,9 @@ impl Recorded {
     pub fn shown(&self, value: Value) -> String {
         match (value, self.show) {
             (Value::Absent, _) => "absent".to_owned(),
-            (Value::Number(number), Show::Signed) => number.cast_signed().to_string(),
-            (Value::Number(number), Show::Unsigned) => number.to_string(),
-            (Value::Number(number), Show::Hex | Show::Text) => format!("{number:#x}"),
+            (Value::Number(number), PrintFormat::Signed) => number.cast_signed().to_string(),
+            (Value::Number(number), PrintFormat::Unsigned) => number.to_string(),
+            (Value::Number(number), PrintFormat::Hex | PrintFormat::Text) => format!("{number:#x}"),
             (Value::Text(text), _) => {
                 let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
                 printable(&String::from_utf8_lossy(&text[..end]))

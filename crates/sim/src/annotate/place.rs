@@ -107,7 +107,8 @@ fn event_places(place_name: &str, event: &str, facts: &GuestFacts) -> Result<Vec
 
 /// Parses an address, unless there is a symbol of this name.
 fn address(text: &str, facts: &GuestFacts) -> Option<u64> {
-    let is_symbol = facts.symbols.as_ref().is_some_and(|symbols| symbols.get(text).is_some());
+    let is_symbol =
+        facts.symbols.as_ref().is_some_and(|symbols| symbols.symbol_named(text).is_some());
     if is_symbol {
         return None;
     }
@@ -123,9 +124,9 @@ fn at_address(address: u64, facts: &GuestFacts) -> ResolvedPlace {
     let Some(symbols) = &facts.symbols else {
         return ResolvedPlace::outside(Place::Address(address), String::new());
     };
-    match symbols.at(address) {
+    match symbols.symbol_at(address) {
         Some((symbol, offset)) => in_function(symbols, symbol, offset, &symbol.label()),
-        None => ResolvedPlace::outside(Place::Address(address), symbols.place_name(address)),
+        None => ResolvedPlace::outside(Place::Address(address), symbols.area_name(address)),
     }
 }
 
@@ -173,7 +174,7 @@ fn symbol_places(name: &str, offset: u64, facts: &GuestFacts) -> Result<Vec<Reso
         let (base, name) = (symbol.address, symbol.name.as_str());
         let address = base.wrapping_add(offset);
         let is_beyond =
-            symbols.after(base).is_some_and(|next| offset > 0 && address >= next.address);
+            symbols.next_symbol(base).is_some_and(|next| offset > 0 && address >= next.address);
         if is_beyond {
             let reason = format!("{name}+{offset:#x}: the function is shorter");
             return Err(invalid(reason));

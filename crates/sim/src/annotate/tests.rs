@@ -133,14 +133,14 @@ fn parameters_after_a_structure_are_in_later_registers() {
     let values = values.lines().nth(1).unwrap();
     let expected = "record reg:rdx add:8 load:4 sign:32 ; reg:rcx bits:0+32 ; reg:rdi";
     assert_eq!(values, expected);
-    assert!(error("stamp: record time").contains("time: this parameter has two registers"));
+    assert!(error("stamp: record time").contains("time: this parameter is in two registers"));
 }
 
 #[test]
 fn parameters_of_functions_with_the_same_name_are_refused() {
     for at in ["helper", "ffffffff81000200"] {
         let error = error(&format!("{at}: record task->pid"));
-        assert!(error.contains("task: 2 functions have this name"), "{error}");
+        assert!(error.contains("task: 2 functions are named helper,"), "{error}");
     }
     let read = read_with(&facts(), &["helper", "x=ffffffff81000210"]).unwrap();
     let places: Vec<&str> = read.list.iter().map(|annotation| annotation.place.as_str()).collect();
@@ -290,11 +290,11 @@ proptest::proptest! {
 #[test]
 fn values_are_printed_by_their_types() {
     let shown = |show, value| Recorded { expression: String::new(), show }.shown(value);
-    assert_eq!(shown(Show::Signed, Value::Number(u64::MAX)), "-1");
-    assert_eq!(shown(Show::Unsigned, Value::Number(14)), "14");
-    assert_eq!(shown(Show::Hex, Value::Number(0xffff)), "0xffff");
-    assert_eq!(shown(Show::Hex, Value::Absent), "absent");
+    assert_eq!(shown(PrintFormat::Signed, Value::Number(u64::MAX)), "-1");
+    assert_eq!(shown(PrintFormat::Unsigned, Value::Number(14)), "14");
+    assert_eq!(shown(PrintFormat::Hex, Value::Number(0xffff)), "0xffff");
+    assert_eq!(shown(PrintFormat::Hex, Value::Absent), "absent");
     let mut text = [0; 32];
     text[..4].copy_from_slice(b"l\x1bs\xff");
-    assert_eq!(shown(Show::Text, Value::Text(text)), "l?s\u{fffd}");
+    assert_eq!(shown(PrintFormat::Text, Value::Text(text)), "l?s\u{fffd}");
 }
