@@ -69,18 +69,18 @@ fn block(thrown: &mut Thrown, layout: Layout) -> Block {
     let mut register = || Register::general((thrown.throw() % 16) as u8);
     let mut instructions = vec![
         Instruction::nothing(4).loading(&[register()]).writing(&[register()]),
-        Instruction::of(Unit::Integer)
+        Instruction::of_unit(Unit::Integer)
             .reading(&[register(), register()])
             .writing(&[register(), Register::FLAGS]),
-        Instruction::of(Unit::Integer).reading(&[register()]).writing(&[register()]),
-        Instruction::of(Unit::Integer)
+        Instruction::of_unit(Unit::Integer).reading(&[register()]).writing(&[register()]),
+        Instruction::of_unit(Unit::Integer)
             .reading(&[register(), register()])
             .writing(&[register(), Register::FLAGS]),
     ];
     let stored = Instruction::nothing(4).storing(&[register()]).reading(&[register()]);
     let stores = thrown.throw().is_multiple_of(2);
     instructions.extend(stores.then_some(stored));
-    let branch = Instruction::of(Unit::Branch).branching(BranchKind::Conditional);
+    let branch = Instruction::of_unit(Unit::Branch).branching(BranchKind::Conditional);
     instructions.push(branch.reading(&[Register::FLAGS]));
     let address = 0x40_0000 + thrown.throw() % (1 << 18);
     let (virtual_address, physical) = (VirtualAddress(address), PhysicalAddress(address));

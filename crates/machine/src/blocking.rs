@@ -20,9 +20,9 @@ use crate::tag_array::{SetIndex, Slot, Tag, TagArray};
 /// Code with consecutive virtual and physical addresses, within one page of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodeSpan {
-    /// Address of the first byte.
+    /// Virtual address of the first byte.
     pub virtual_address: VirtualAddress,
-    /// Address of the first byte.
+    /// Physical address of the first byte.
     pub physical: PhysicalAddress,
     pub bytes: u32,
 }
@@ -145,8 +145,8 @@ impl Translation {
     }
 }
 
-/// A TLB, with translations of recently used pages, so that the caller need not be asked again. Which translations are
-/// known has no influence on hits and misses.
+/// A TLB that also remembers the translations of recently used pages, to call the caller's `translate` rarely. Which
+/// translations are known has no influence on hits and misses.
 #[derive(Clone, Debug)]
 struct TranslatingTlb {
     translations: Box<[Translation; TRANSLATIONS]>,
@@ -295,7 +295,7 @@ pub struct BlockingMachine {
     l2_hit_cycles: u64,
     memory_cycles: u64,
     tlb_miss_cycles: u64,
-    dma: Dma,
+    dma_policy: Dma,
     last_fetch: LastFetch,
     /// Number of loads and stores so far: the clock of the data TLB.
     data_accesses: u64,
@@ -321,7 +321,7 @@ impl BlockingMachine {
             l2_hit_cycles: model.l2_hit_cycles,
             memory_cycles: model.memory_cycles,
             tlb_miss_cycles: model.tlb_miss_cycles,
-            dma: model.dma,
+            dma_policy: model.dma,
             last_fetch: NO_FETCH,
             data_accesses: 0,
             counts: Counts::default(),
@@ -366,11 +366,12 @@ impl BlockingMachine {
         virtual_address: VirtualAddress,
         translate: impl FnOnce(VirtualAddress) -> Option<PhysicalAddress>,
     ) {
-        self.data(virtual_address, false, translate);
+        self.access_data(virtual_address, false, translate);
     }
 
-    /// Counts a store to `virtual_address`; the caller's duties and `translate` are as for [`BlockingMachine::load`].
-    /// No data is written: only tags, counts and stalls change.
+    /// Stores to `virtual_address`, within a line. The caller splits a store that [crosses](BlockingMachine::crosses)
+    /// lines. [`BlockingMachine::load`] says when `translate` is called. No data is written: only tags, counts and
+    /// stalls change.
     #[inline]
     pub fn store(
         &mut self,
@@ -378,7 +379,7 @@ impl BlockingMachine {
         translate: impl FnOnce(VirtualAddress) -> Option<PhysicalAddress>,
     ) {
         self.counts.stores += 1;
-        self.data(virtual_address, true, translate);
+        self.access_data(virtual_address, true, translate);
     }
 
     /// The fast path of [`BlockingMachine::load`]: loads `bytes` bytes if they lie in one line of a page with a
@@ -387,14 +388,15 @@ impl BlockingMachine {
     #[inline(always)]
     #[must_use]
     pub fn load_fast(&mut self, virtual_address: VirtualAddress, bytes: u64) -> bool {
-        self.data_fast(virtual_address, bytes, false)
+        self.access_data_fast(virtual_address, bytes, false)
     }
 
-    /// The fast path of [`BlockingMachine::store`]: see [`BlockingMachine::load_fast`].
+    /// The fast path of [`BlockingMachine::store`]: stores `bytes` bytes if they lie in one line of a page with a known
+    /// translation. Otherwise does nothing and returns false.
     #[inline(always)]
     #[must_use]
     pub fn store_fast(&mut self, virtual_address: VirtualAddress, bytes: u64) -> bool {
-        self.data_fast(virtual_address, bytes, true)
+        self.access_data_fast(virtual_address, bytes, true)
     }
 
     /// Whether an access of `bytes`, at least 1, touches more than one data line.
@@ -429,9 +431,7 @@ impl BlockingMachine {
         self.last_fetch = NO_FETCH;
     }
 
-    /// Sets the pages that stay over a write of cr3: like [`MemorySystem::set_global_pages`].
-    ///
-    /// [`MemorySystem::set_global_pages`]: crate::memory::MemorySystem::set_global_pages
+    /// Sets the pages whose translations stay over a write of cr3. A change drops all translations.
     pub fn set_global_pages(&mut self, pages: GlobalPages) {
         if self.dtlb.global_pages != pages {
             (self.itlb.global_pages, self.dtlb.global_pages) = (pages, pages);
@@ -439,20 +439,19 @@ impl BlockingMachine {
         }
     }
 
-    /// A device writes memory: like [`MemorySystem::dma_write`].
+    /// Applies a device's write of `bytes` bytes from `physical` on. Takes no time, and counts nothing.
     ///
-    /// [`MemorySystem::dma_write`]: crate::memory::MemorySystem::dma_write
+    /// With [`Dma::Update`] the cached lines take the new content, so nothing changes. Otherwise all caches drop the
+    /// lines, dirty ones without a write-back. Bytes beyond the first [`TRANSFER_BYTES_MAX`] have no effect.
     pub fn dma_write(&mut self, physical: PhysicalAddress, bytes: u64) {
-        let bytes = bytes.min(TRANSFER_BYTES_MAX);
-        if self.dma == Dma::Update {
+        if self.dma_policy == Dma::Update {
             return;
         }
-        self.drop_lines(physical, bytes);
+        self.drop_lines(physical, bytes.min(TRANSFER_BYTES_MAX));
     }
 
-    /// The processor flushes the line of an address from all its caches (`clflush`). As in a
-    /// [`MemorySystem`](crate::memory::MemorySystem), the line is as long as the longest line of a cache,
-    /// and the flush takes no time.
+    /// Flushes the line of an address from all caches (`clflush`), without taking time. The flushed line has the length of
+    /// the longest line of a cache.
     pub fn flush_line(&mut self, physical: PhysicalAddress) {
         let shift = self.fetch_shift.max(self.data_shift).max(self.l2_shift);
         self.drop_lines(physical.block_start(shift), 1 << shift);
@@ -591,9 +590,15 @@ impl BlockingMachine {
         self.counts.fetch_stall_cycles += self.l1_miss_cycles(l2_hit);
     }
 
-    /// The fast path of a load, or a store if `write`. Returns whether it made the access.
+    /// The fast path of a load, or of a store if `is_write`. Makes and counts the access if it lies in one line of a page
+    /// with a known translation. Returns whether it did so.
     #[inline(always)]
-    fn data_fast(&mut self, virtual_address: VirtualAddress, bytes: u64, write: bool) -> bool {
+    fn access_data_fast(
+        &mut self,
+        virtual_address: VirtualAddress,
+        bytes: u64,
+        is_write: bool,
+    ) -> bool {
         if self.crosses(virtual_address, bytes) {
             return false;
         }
@@ -602,23 +607,23 @@ impl BlockingMachine {
             return false;
         };
         self.data_accesses = accesses;
-        self.counts.stores += u64::from(write);
-        self.data_line(physical.line(self.data_shift), write);
+        self.counts.stores += u64::from(is_write);
+        self.access_data_line(physical.line(self.data_shift), is_write);
         true
     }
 
-    /// A load, or a store if `write`. Unlike [`BlockingMachine::data_fast`], it does not count a store.
+    /// Makes a load, or a store if `is_write`. The caller has counted the store.
     #[inline(always)]
-    fn data(
+    fn access_data(
         &mut self,
         virtual_address: VirtualAddress,
-        write: bool,
+        is_write: bool,
         translate: impl FnOnce(VirtualAddress) -> Option<PhysicalAddress>,
     ) {
         self.data_accesses += 1;
         let known = self.dtlb.access_known(virtual_address, self.data_accesses);
         if let Some(physical) = known.or_else(|| self.translate_data(virtual_address, translate)) {
-            self.data_line(physical.line(self.data_shift), write);
+            self.access_data_line(physical.line(self.data_shift), is_write);
         }
     }
 
@@ -648,20 +653,20 @@ impl BlockingMachine {
 
     /// Looks up a line in L1D.
     #[inline(always)]
-    fn data_line(&mut self, line: LineAddress, write: bool) {
-        if !self.l1d.access_mru(line, write) {
-            self.data_line_slow(line, write);
+    fn access_data_line(&mut self, line: LineAddress, is_write: bool) {
+        if !self.l1d.access_mru(line, is_write) {
+            self.access_data_line_slow(line, is_write);
         }
     }
 
     /// Looks up a line of L1D that is not the most recently used one, and counts misses and stalls.
     #[inline(never)]
-    fn data_line_slow(&mut self, line: LineAddress, write: bool) {
-        let access = self.l1d.access(line, write);
+    fn access_data_line_slow(&mut self, line: LineAddress, is_write: bool) {
+        let access = self.l1d.access(line, is_write);
         if access == Access::Hit {
             return;
         }
-        let misses = if write {
+        let misses = if is_write {
             &mut self.counts.l1d_store_misses
         } else {
             &mut self.counts.l1d_load_misses
@@ -682,10 +687,10 @@ impl BlockingMachine {
         if l2_hit { self.l2_hit_cycles } else { self.memory_cycles }
     }
 
-    /// Looks up a line in L2, fills it if it is absent, and marks it dirty if `write`. Returns whether it hit.
+    /// Looks up a line in L2, fills it if it is absent, and marks it dirty if `is_write`. Returns whether it hit.
     #[inline(never)]
-    fn access_l2(&mut self, line: LineAddress, write: bool) -> bool {
-        match self.l2.access(line, write) {
+    fn access_l2(&mut self, line: LineAddress, is_write: bool) -> bool {
+        match self.l2.access(line, is_write) {
             Access::Hit => true,
             Access::MissWritesBack(_) => {
                 self.counts.l2_writebacks += 1;

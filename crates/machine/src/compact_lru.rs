@@ -113,7 +113,7 @@ impl CompactLru {
         (line.0 & self.set_mask) as usize * self.ways
     }
 
-    /// The word of the most recently used line of the set of `line`.
+    /// The word of the most recently used line of the set of `line`: its number, shifted, and the dirty bit.
     #[inline(always)]
     fn mru(&self, line: LineAddress) -> Option<u64> {
         self.words.get(self.first_index(line)).copied()

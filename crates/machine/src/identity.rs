@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
-use crate::schema::fields::{optional, short_text, within};
+use crate::schema::fields::{optional, short_text, whole_number_within};
 
 /// The largest family of a CPUID signature: 15, and an extended family of 255.
 const FAMILY_MAX: u64 = 0x10e;
@@ -110,12 +110,12 @@ pub struct IdentityModel {
     #[serde(deserialize_with = "word")]
     pub like: String,
     /// Family of the CPUID signature, with the extended family.
-    #[serde(deserialize_with = "within::<_, _, 0, FAMILY_MAX>")]
+    #[serde(deserialize_with = "whole_number_within::<_, _, 0, FAMILY_MAX>")]
     pub family: u32,
     /// Model of the CPUID signature, with the extended model.
-    #[serde(deserialize_with = "within::<_, _, 0, MODEL_MAX>")]
+    #[serde(deserialize_with = "whole_number_within::<_, _, 0, MODEL_MAX>")]
     pub model: u32,
-    #[serde(deserialize_with = "within::<_, _, 0, STEPPING_MAX>")]
+    #[serde(deserialize_with = "whole_number_within::<_, _, 0, STEPPING_MAX>")]
     pub stepping: u32,
     /// The processor's name. `None`: the name of QEMU's processor.
     #[serde(default, deserialize_with = "title")]
@@ -161,7 +161,7 @@ fn is_word(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
 }
 
-/// Reads a processor's name. A comma would end it in QEMU's options.
+/// Reads a processor's name, which has no comma: a comma would end the name in QEMU's options.
 fn title<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     let text = short_text(from)?;
     let is_allowed =

@@ -154,7 +154,7 @@ impl TlbModel {
         }
     }
 
-    /// Like [`CacheModel::check`].
+    /// Checks that sizes are powers of two in their ranges. Errors call the TLB `name`.
     pub(crate) fn check(&self, name: &str) -> Result<(), ModelError> {
         let sizes = 4 << 10..=1 << 30;
         if !self.page_bytes.is_power_of_two() || !sizes.contains(&self.page_bytes) {

@@ -11,7 +11,7 @@ use crate::model::{CacheModel, ModelError, Replacement, TlbModel};
 use crate::processor::ProcessorRange;
 use crate::schema::fields::{
     cache_size, clock, guest_page, line_size, number, optional, page_sizes, short_text, sub_block,
-    within, yes,
+    whole_number_within, yes,
 };
 
 /// Maximum latency of a model, in cycles.
@@ -131,7 +131,7 @@ pub struct LevelModel {
     /// Capacity in bytes.
     #[serde(rename = "size", alias = "size_bytes", deserialize_with = "cache_size")]
     pub size_bytes: u64,
-    #[serde(deserialize_with = "within::<_, _, 1, WAYS_MAX>")]
+    #[serde(deserialize_with = "whole_number_within::<_, _, 1, WAYS_MAX>")]
     pub ways: u32,
     /// Line size in bytes; a power of two.
     #[serde(rename = "line", alias = "line_bytes", deserialize_with = "line_size")]
@@ -156,14 +156,17 @@ pub struct LevelModel {
     )]
     pub sub_block_bytes: Option<u64>,
     /// Maximum number of outstanding misses. For L1D.
-    #[serde(default = "number::<1, u32>", deserialize_with = "within::<_, _, 1, MSHRS_MAX>")]
+    #[serde(
+        default = "number::<1, u32>",
+        deserialize_with = "whole_number_within::<_, _, 1, MSHRS_MAX>"
+    )]
     pub mshrs: u32,
     #[serde(default)]
     pub prefetch: Prefetch,
     /// How far ahead of an access the cache prefetches, in lines or strides.
     #[serde(
         default = "number::<1, u32>",
-        deserialize_with = "within::<_, _, 1, PREFETCH_DISTANCE_MAX>"
+        deserialize_with = "whole_number_within::<_, _, 1, PREFETCH_DISTANCE_MAX>"
     )]
     pub prefetch_distance: u32,
     /// Like `prefetch_distance`, for instructions. `None`: `prefetch_distance`. For L2.
@@ -172,11 +175,11 @@ pub struct LevelModel {
     /// Maximum number of outstanding prefetches. Further prefetches are dropped.
     #[serde(
         default = "number::<16, u32>",
-        deserialize_with = "within::<_, _, 1, PREFETCH_BUFFERS_MAX>"
+        deserialize_with = "whole_number_within::<_, _, 1, PREFETCH_BUFFERS_MAX>"
     )]
     pub prefetch_buffers: u32,
     /// Cycles that a line occupies the path from this level to the level above. 0: no limit. For L2 and L3.
-    #[serde(default, deserialize_with = "within::<_, _, 0, CYCLES_MAX>")]
+    #[serde(default, deserialize_with = "whole_number_within::<_, _, 0, CYCLES_MAX>")]
     pub line_cycles: u64,
     /// The lines of the levels above that this level also holds. For L2 and L3.
     #[serde(default)]
@@ -213,7 +216,7 @@ impl LevelModel {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "allowed: a table")]
 pub struct TlbLevel {
-    #[serde(deserialize_with = "within::<_, _, 1, TLB_ENTRIES_MAX>")]
+    #[serde(deserialize_with = "whole_number_within::<_, _, 1, TLB_ENTRIES_MAX>")]
     pub entries: u32,
     /// `None`: the TLB is fully associative.
     #[serde(default, deserialize_with = "optional::<_, _, 1, WAYS_MAX>")]
@@ -270,7 +273,7 @@ pub struct NestedModel {
     /// Entries of the nested TLB, which translates the addresses of the guest's page tables. 0: there is none.
     #[serde(
         default = "number::<NESTED_ENTRIES, u32>",
-        deserialize_with = "within::<_, _, 0, WALK_ENTRIES_MAX>"
+        deserialize_with = "whole_number_within::<_, _, 0, WALK_ENTRIES_MAX>"
     )]
     pub entries: u32,
 }
@@ -338,16 +341,25 @@ pub struct SystemModel {
     #[serde(rename = "clock", alias = "clock_hz", deserialize_with = "clock")]
     pub clock_hz: u64,
     /// Number of processors that the kernel sees.
-    #[serde(default = "number::<1, u32>", deserialize_with = "within::<_, _, 1, CPUS_MAX>")]
+    #[serde(
+        default = "number::<1, u32>",
+        deserialize_with = "whole_number_within::<_, _, 1, CPUS_MAX>"
+    )]
     pub cpus: u32,
     /// Number of processors that share a core, its L1, and all levels that are not `shared`.
-    #[serde(default = "number::<1, u32>", deserialize_with = "within::<_, _, 1, CPUS_MAX>")]
+    #[serde(
+        default = "number::<1, u32>",
+        deserialize_with = "whole_number_within::<_, _, 1, CPUS_MAX>"
+    )]
     pub threads_per_core: u32,
     /// The core. `None`: a processor that executes one instruction after the other, for the level `timed`.
     #[serde(default)]
     pub core: Option<CoreModel>,
     /// Cycles of an instruction that waits for nothing, on a processor that executes one instruction after the other.
-    #[serde(default = "number::<1, u64>", deserialize_with = "within::<_, _, 1, CYCLES_MAX>")]
+    #[serde(
+        default = "number::<1, u64>",
+        deserialize_with = "whole_number_within::<_, _, 1, CYCLES_MAX>"
+    )]
     pub instruction_cycles: u64,
     /// L1 instruction cache.
     pub l1i: LevelModel,
@@ -373,10 +385,10 @@ pub struct SystemModel {
     #[serde(default)]
     pub walk: Walk,
     /// Entries of the page walk cache, with `walk = "caches"`. 0: there is none.
-    #[serde(default, deserialize_with = "within::<_, _, 0, WALK_ENTRIES_MAX>")]
+    #[serde(default, deserialize_with = "whole_number_within::<_, _, 0, WALK_ENTRIES_MAX>")]
     pub walk_entries: u32,
     /// Maximum number of simultaneous page walks of a core, with `walk = "caches"`. 0: no limit.
-    #[serde(default, deserialize_with = "within::<_, _, 0, WALKERS_MAX>")]
+    #[serde(default, deserialize_with = "whole_number_within::<_, _, 0, WALKERS_MAX>")]
     pub walkers: u32,
     /// Nested paging, if the machine is a virtual machine. `None`: a real machine.
     #[serde(default)]
@@ -385,7 +397,10 @@ pub struct SystemModel {
     #[serde(default)]
     pub host_exits: Option<HostExitsModel>,
     /// From the issue of a load that hits L1 to the issue of an instruction that uses the value.
-    #[serde(default = "number::<1, u64>", deserialize_with = "within::<_, _, 1, CYCLES_MAX>")]
+    #[serde(
+        default = "number::<1, u64>",
+        deserialize_with = "whole_number_within::<_, _, 1, CYCLES_MAX>"
+    )]
     pub l1_hit_cycles: u64,
     /// An L1 miss that hits L2. `None` without an L2.
     #[serde(default, deserialize_with = "optional::<_, _, 0, CYCLES_MAX>")]
@@ -394,14 +409,14 @@ pub struct SystemModel {
     #[serde(default, deserialize_with = "optional::<_, _, 0, CYCLES_MAX>")]
     pub l3_hit_cycles: Option<u64>,
     /// A miss that memory supplies.
-    #[serde(deserialize_with = "within::<_, _, 0, CYCLES_MAX>")]
+    #[serde(deserialize_with = "whole_number_within::<_, _, 0, CYCLES_MAX>")]
     pub memory_cycles: u64,
     /// The time that memory takes to receive a line of non-temporal stores. The line's combining buffer is free then.
     /// `None`: `memory_cycles`.
     #[serde(default, deserialize_with = "optional::<_, _, 0, CYCLES_MAX>")]
     pub memory_write_cycles: Option<u64>,
     /// Cycles that a line occupies the memory bus. 0: no limit.
-    #[serde(default, deserialize_with = "within::<_, _, 0, CYCLES_MAX>")]
+    #[serde(default, deserialize_with = "whole_number_within::<_, _, 0, CYCLES_MAX>")]
     pub memory_line_cycles: u64,
     /// A miss that another core's cache supplies. `None`: `memory_cycles`.
     #[serde(default, deserialize_with = "optional::<_, _, 0, CYCLES_MAX>")]
@@ -423,7 +438,7 @@ pub struct SystemModel {
     #[serde(default, deserialize_with = "optional::<_, _, 0, CYCLES_MAX>")]
     pub stlb_hit_cycles: Option<u64>,
     /// A TLB miss. With `walk = "caches"`, without the loads of the walk.
-    #[serde(deserialize_with = "within::<_, _, 0, CYCLES_MAX>")]
+    #[serde(deserialize_with = "whole_number_within::<_, _, 0, CYCLES_MAX>")]
     pub tlb_miss_cycles: u64,
     /// The coherence protocol.
     #[serde(default)]
@@ -432,7 +447,10 @@ pub struct SystemModel {
     #[serde(default)]
     pub dma: Dma,
     /// Number of ways of a set of the last level that lines of devices can take, with [`Dma::Allocate`].
-    #[serde(default = "number::<DMA_WAYS, u32>", deserialize_with = "within::<_, _, 1, WAYS_MAX>")]
+    #[serde(
+        default = "number::<DMA_WAYS, u32>",
+        deserialize_with = "whole_number_within::<_, _, 1, WAYS_MAX>"
+    )]
     pub dma_ways: u32,
 }
 

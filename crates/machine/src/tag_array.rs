@@ -328,7 +328,7 @@ impl TagArray {
         if mru.tag == tag { Some(mru.slot) } else { self.search(set, tag) }
     }
 
-    /// [`TagArray::lookup`] for a line whose number also selects its set.
+    /// Looks up and touches a line whose number also selects its set. `None` on a miss.
     #[inline(always)]
     pub(crate) fn lookup_line(&mut self, line: LineAddress) -> Option<Slot> {
         self.lookup(line.into(), line.into())
@@ -368,7 +368,7 @@ impl TagArray {
         (slice * (self.set_mask + 1)) as usize
     }
 
-    /// [`TagArray::lookup`] for a line that is not known to be the most recently used line of its set.
+    /// Looks up and touches a line that is not known to be the most recently used line of its set. `None` on a miss.
     #[inline(never)]
     fn search(&mut self, set: usize, tag: u64) -> Option<Slot> {
         if !self.is_small_lru {
@@ -458,13 +458,13 @@ impl TagArray {
         self.find_in(self.set_of(index), tag.0)
     }
 
-    /// [`TagArray::find`] for a line whose number also selects its set.
+    /// Finds a line whose number also selects its set, without touching it. `None` if the line is absent.
     #[inline]
     pub(crate) fn find_line(&self, line: LineAddress) -> Option<Slot> {
         self.find(line.into(), line.into())
     }
 
-    /// [`TagArray::find`] in a set.
+    /// Finds a line in a set, without touching it. `None` if the line is absent.
     #[inline(always)]
     fn find_in(&self, set: usize, tag: u64) -> Option<Slot> {
         let first = set * self.associativity;
@@ -487,8 +487,8 @@ impl TagArray {
         (0..self.colours).find_map(|colour| self.find(index(colour), line.into()))
     }
 
-    /// The first present line of a range of physical lines, and its slot. Does not touch the line. `evict`,
-    /// `coherence` and `compact_lru` search a cache for the lines of a range with it.
+    /// The first present line of a range of physical lines, and its slot. `None` if no line is present. Does not touch
+    /// the line that it finds.
     pub(crate) fn find_first(&self, mut lines: LineRange) -> Option<(LineAddress, Slot)> {
         let (LineAddress(start), count) = (lines.first(), lines.lines());
         let set = start & self.set_mask;
@@ -690,7 +690,7 @@ fn hint_index(tag: u64, hints: usize) -> usize {
     (tag ^ tag >> 53) as usize & hints.wrapping_sub(1)
 }
 
-/// The way of a set that holds a tag. The compiler unrolls loops of a constant length.
+/// The way of a set that holds a tag. `None` if no way does. The compiler unrolls loops of a constant length.
 #[inline(always)]
 fn way_of(ways: &[Way], tag: u64) -> Option<usize> {
     #[inline(always)]

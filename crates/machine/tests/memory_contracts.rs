@@ -291,7 +291,10 @@ fn m9_true_and_false_sharing_are_told_apart() {
     system.classify_misses(ClassifierConfig::default());
     let sharing = |system: &MemorySystem| {
         let counts = system.class_counts(CacheName::L1d);
-        (counts.of(MissClass::TrueSharing), counts.of(MissClass::FalseSharing))
+        (
+            counts.misses_of_class(MissClass::TrueSharing),
+            counts.misses_of_class(MissClass::FalseSharing),
+        )
     };
     let address = 0x8000;
     system.access_blocking(&load(0, address, 0));
@@ -453,7 +456,7 @@ fn m13_a_fixed_stream_counts_the_same_for_ever() {
         sum(|counts| counts.cache_to_cache),
         sum(|counts| counts.upgrades),
         sum(|counts| counts.prefetches_used),
-        system.class_counts(CacheName::L1d).of(MissClass::TrueSharing),
+        system.class_counts(CacheName::L1d).misses_of_class(MissClass::TrueSharing),
     ];
     assert_eq!(counts, [27_915_654, 119_586, 57_135, 51_811, 17_868, 58, 10_021]);
     assert_eq!(system.verify(), Ok(()));
@@ -477,7 +480,7 @@ fn m14_a_second_pass_over_more_than_a_cache_holds_misses_for_capacity() {
         }
         for name in [CacheName::L1d, CacheName::L2] {
             let counts = system.class_counts(name);
-            let again = counts.of(MissClass::SameSelf);
+            let again = counts.misses_of_class(MissClass::SameSelf);
             assert!(again > 0, "{}: {name:?}", model.name);
             assert_eq!(
                 (counts.capacity, counts.conflict),
@@ -1159,7 +1162,10 @@ fn m39_a_store_that_misses_and_does_not_allocate_is_true_sharing() {
     system.classify_misses(ClassifierConfig::default());
     let sharing = |system: &MemorySystem| {
         let counts = system.class_counts(CacheName::L1d);
-        (counts.of(MissClass::TrueSharing), counts.of(MissClass::FalseSharing))
+        (
+            counts.misses_of_class(MissClass::TrueSharing),
+            counts.misses_of_class(MissClass::FalseSharing),
+        )
     };
     let address = 0x8000;
     // Core 0 loads. Core 1 takes the right to write with a store to another part, and then stores to the loaded part.

@@ -213,11 +213,11 @@ proptest! {
         prop_assert_eq!(l1i.total(), sum(|counts| counts.l1i_misses));
         prop_assert_eq!(l1d.total(), sum(|counts| counts.l1d_load_misses + counts.l1d_store_misses));
         for counts in [&l1i, &l1d] {
-            let replaced = counts.of(MissClass::SameSelf) + counts.of(MissClass::Other);
+            let replaced = counts.misses_of_class(MissClass::SameSelf) + counts.misses_of_class(MissClass::Other);
             prop_assert_eq!(counts.capacity + counts.conflict, replaced);
             let evictions: u64 = counts.evicted_by.iter().map(|(_, number)| number).sum();
             prop_assert_eq!(evictions, replaced);
-            prop_assert_eq!(counts.of(MissClass::Untracked), 0);
+            prop_assert_eq!(counts.misses_of_class(MissClass::Untracked), 0);
         }
         let l2 = watched.class_counts(CacheName::L2);
         if model.l1d.write == WritePolicy::Back {
@@ -305,7 +305,7 @@ fn devices_drop_or_update_lines() {
         system.access_blocking(&access(0, AccessKind::Load, 0x10_0000, 8));
         let counts = system.counts(0).basic;
         assert_eq!(counts.l1d_load_misses + counts.l1d_store_misses, misses);
-        let devices = system.class_counts(CacheName::L1d).of(MissClass::Device);
+        let devices = system.class_counts(CacheName::L1d).misses_of_class(MissClass::Device);
         assert_eq!(devices, misses - 1);
         let counts = system.dma_counts();
         assert_eq!((counts.dropped, counts.updated), if misses == 2 { (2, 0) } else { (0, 2) });
@@ -325,7 +325,7 @@ fn what_a_device_writes_is_missed_for_that_reason_also_where_it_was_evicted_befo
         }
     };
     let misses_of = |system: &MemorySystem, class| {
-        [CacheName::L1d, CacheName::L2].map(|name| system.class_counts(name).of(class))
+        [CacheName::L1d, CacheName::L2].map(|name| system.class_counts(name).misses_of_class(class))
     };
     read(&mut system);
     system.dma_write(PhysicalAddress(0), 4096);
@@ -352,7 +352,8 @@ fn an_exclusive_level_misses_what_a_device_wrote_while_the_level_above_held_it()
         system.access_blocking(&access(0, AccessKind::Load, at, 8));
         system.counts(0).memory_reads - before
     };
-    let misses = |system: &MemorySystem, class| system.class_counts(CacheName::L3).of(class);
+    let misses =
+        |system: &MemorySystem, class| system.class_counts(CacheName::L3).misses_of_class(class);
     let buffer = 1 << 30;
     // L2 takes the line from memory.
     assert_eq!(load(&mut system, buffer), 1);
@@ -400,7 +401,11 @@ fn devices_allocate_in_a_few_ways_of_the_last_level() {
         system.dma_write(PhysicalAddress(1 << 30), 64);
         // The last level had it, or took it; L1D and L2 dropped theirs.
         assert_eq!(load(&mut system, 1 << 30), 0, "{inclusion}");
-        assert_eq!(system.class_counts(CacheName::L1d).of(MissClass::Device), 1, "{inclusion}");
+        assert_eq!(
+            system.class_counts(CacheName::L1d).misses_of_class(MissClass::Device),
+            1,
+            "{inclusion}"
+        );
         // Two ways of 64 sets: the first lines made room for the last ones.
         system.dma_write(PhysicalAddress(0x10_0000), 3 * 64 * 64);
         assert_eq!(load(&mut system, 0x10_0000), 1, "{inclusion}");
@@ -433,7 +438,8 @@ fn what_has_no_room_for_notes_is_untracked() {
     }
     let counts = system.class_counts(CacheName::L1d);
     assert_eq!(counts.total(), 10_000);
-    let (cold, untracked) = (counts.of(MissClass::Cold), counts.of(MissClass::Untracked));
+    let (cold, untracked) =
+        (counts.misses_of_class(MissClass::Cold), counts.misses_of_class(MissClass::Untracked));
     assert!(cold > 0 && untracked > 9_000, "{cold} {untracked}");
 }
 
@@ -443,8 +449,9 @@ fn places_are_bounded() {
     for place in [7, 5, 7, 9, 9, 7] {
         places.add(place);
     }
-    let sorted = places.sorted().into_iter().map(|place| (place.location, place.count));
-    assert_eq!((sorted.collect(), places.other()), (vec![(7, 3), (5, 1)], 2));
+    let sorted =
+        places.most_frequent_first().into_iter().map(|place| (place.location, place.count));
+    assert_eq!((sorted.collect(), places.overflow_count()), (vec![(7, 3), (5, 1)], 2));
 }
 
 /// Each machine that irqlab ships, with its number of processors.

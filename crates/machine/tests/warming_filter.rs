@@ -149,12 +149,13 @@ impl Kind {
     fn instruction(self) -> Instruction {
         let address = [Register::general(3)];
         match self {
-            Kind::Operation => Instruction::of(Unit::Integer),
+            Kind::Operation => Instruction::of_unit(Unit::Integer),
             Kind::Load => Instruction::nothing(4).loading(&address),
             Kind::Store => Instruction::nothing(4).storing(&address),
-            Kind::Update => Instruction::of(Unit::Integer).loading(&address).storing(&address),
+            Kind::Update => Instruction::of_unit(Unit::Integer).loading(&address).storing(&address),
             Kind::Locked => {
-                let update = Instruction::of(Unit::Integer).loading(&address).storing(&address);
+                let update =
+                    Instruction::of_unit(Unit::Integer).loading(&address).storing(&address);
                 update.doing(Special::Atomic)
             }
             Kind::Around => Instruction::nothing(4).storing(&address).streaming(),
@@ -196,7 +197,7 @@ struct Code {
 
 impl Code {
     fn template(&self, core: &OutOfOrderCoreModel<'_>) -> Template {
-        let branch = Instruction::of(Unit::Branch).branching(BranchKind::Conditional);
+        let branch = Instruction::of_unit(Unit::Branch).branching(BranchKind::Conditional);
         let instructions: Vec<Instruction> = match self.repeated {
             Some(operation) => {
                 let address = [Register::general(7)];

@@ -215,7 +215,7 @@ fn word(trace: &mut &[u8]) -> Option<u64> {
     take(trace).map(u64::from_le_bytes)
 }
 
-/// Takes a virtual address and the physical address after it.
+/// Takes a virtual address and the physical address after it. `None` if the trace ends before.
 fn addresses(trace: &mut &[u8]) -> Option<(VirtualAddress, PhysicalAddress)> {
     Some((VirtualAddress(word(trace)?), PhysicalAddress(word(trace)?)))
 }

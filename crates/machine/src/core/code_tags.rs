@@ -187,7 +187,7 @@ impl CodeTags {
             Prediction::Mispredicted => counts.mispredicted_branches += 1,
             Prediction::Predicted | Prediction::PredictedLate | Prediction::Overruled => {}
         }
-        PredictedBranch { prediction, is_taken: branch.taken() }
+        PredictedBranch { prediction, is_taken: branch.is_taken() }
     }
 
     /// Drops the decoded instructions at these physical addresses: the code has changed, or has left all caches.

@@ -77,7 +77,7 @@ impl InOrderCore {
             limits,
             cycle: limits.cycle(Cycle::START),
             free: [Cycle::START; UNITS],
-            interval_cycles: model.units.all().map(|(_, unit)| unit.interval_cycles.into()),
+            interval_cycles: model.units.named_units().map(|(_, unit)| unit.interval_cycles.into()),
             ready: Box::new([ReadyTime::default(); REGISTERS]),
             earliest: ReadyTime::default(),
             all_done: ReadyTime::default(),

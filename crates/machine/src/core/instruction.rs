@@ -455,7 +455,7 @@ impl Instruction {
 
     /// Returns an operation of a unit, of 4 bytes.
     #[must_use]
-    pub fn of(unit: Unit) -> Instruction {
+    pub fn of_unit(unit: Unit) -> Instruction {
         Instruction {
             unit: Some(unit),
             latency: unit.kind_in_model() as u8,
@@ -1158,7 +1158,7 @@ impl Instruction {
         self.address_form
     }
 
-    pub(crate) fn sorted(mut self) -> Instruction {
+    pub(crate) fn with_sorted_operands(mut self) -> Instruction {
         self.addresses.sort_unstable();
         self.reads.sort_unstable();
         self.writes.sort_unstable();

@@ -15,19 +15,19 @@ const BANKS: usize = 16;
 pub(super) struct LoadBanks {
     /// Maximum number of loads per bank and cycle.
     loads_max: u32,
-    last: [(Cycle, u32); BANKS],
+    last_starts: [(Cycle, u32); BANKS],
 }
 
 impl LoadBanks {
     pub(super) fn new(loads_max: u32) -> LoadBanks {
-        LoadBanks { loads_max, last: [(Cycle::START, 0); BANKS] }
+        LoadBanks { loads_max, last_starts: [(Cycle::START, 0); BANKS] }
     }
 
     /// Starts a load in this cycle, if its bank has room. Returns whether it has.
     #[inline]
     pub(super) fn take(&mut self, load: &Access, cycle: Cycle) -> bool {
         let bank = load.virtual_address.block_number(BANK_SHIFT) as usize % BANKS;
-        let (last, number) = &mut self.last[bank];
+        let (last, number) = &mut self.last_starts[bank];
         if *last == cycle {
             *number += 1;
             return *number <= self.loads_max;

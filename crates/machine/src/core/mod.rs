@@ -336,8 +336,8 @@ impl Latencies {
         for (special, cycles) in all {
             specials[special as usize] = cycles.into();
         }
-        let units = model.units.all().map(|(_, unit)| u64::from(unit.latency_cycles));
-        let latencies = model.units.of.all();
+        let units = model.units.named_units().map(|(_, unit)| u64::from(unit.latency_cycles));
+        let latencies = model.units.of.named_latencies();
         let latencies =
             latencies.map(|(_, cycles, unit)| cycles.map_or(units[unit as usize], u64::from));
         let mut operations = [0; LATENCIES];

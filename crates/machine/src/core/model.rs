@@ -373,7 +373,7 @@ pub struct OperationLatencies {
 impl OperationLatencies {
     /// Name, latency and executing unit of each operation, in the order of [`Operation`](super::Operation): its number
     /// is the index.
-    pub(super) fn all(&self) -> [(&'static str, Option<u32>, Unit); OPERATIONS] {
+    pub(super) fn named_latencies(&self) -> [(&'static str, Option<u32>, Unit); OPERATIONS] {
         [
             ("lea_three_cycles", self.lea_three_cycles, Unit::Integer),
             ("bit_count_cycles", self.bit_count_cycles, Unit::Integer),
@@ -601,7 +601,7 @@ pub struct SingleCosts {
 
 impl SingleCosts {
     /// Name and cycles of each cost, for checks.
-    fn all(&self) -> [(&'static str, Option<u32>); 16] {
+    fn named_costs(&self) -> [(&'static str, Option<u32>); 16] {
         [
             ("split_lock_cycles", self.split_lock_cycles),
             ("mfence_cycles", self.mfence_cycles),
@@ -739,7 +739,7 @@ impl StringsModel {
 
 impl UnitsModel {
     /// Name and model of each kind of unit, in the order of [`Unit`]: its number is the index.
-    pub(super) fn all(&self) -> [(&'static str, UnitModel); UNITS] {
+    pub(super) fn named_units(&self) -> [(&'static str, UnitModel); UNITS] {
         [
             ("integer", self.integer),
             ("multiply", self.multiply),
@@ -932,7 +932,7 @@ impl CoreModel {
             return refuse(field("issue_width"), problem);
         }
         self.check_front(&field("front"))?;
-        for (unit, model) in self.units.all() {
+        for (unit, model) in self.units.named_units() {
             let field = |part: &str| format!("{name}.units.{unit}.{part}");
             in_range(field("count"), model.count, 1, WIDTH_MAX)?;
             let count_max = self.units_max(&model);
@@ -949,7 +949,7 @@ impl CoreModel {
             in_range(field("interval_cycles"), model.interval_cycles, 1, LATENCY_MAX)?;
         }
         self.units.check_ports(&format!("{name}.units.ports"))?;
-        for (operation, cycles, _) in self.units.of.all() {
+        for (operation, cycles, _) in self.units.of.named_latencies() {
             let field = format!("{name}.units.of.{operation}");
             in_range(field, cycles.unwrap_or(1), 1, LATENCY_MAX)?;
         }
@@ -1180,7 +1180,7 @@ impl CoreModel {
             ("pause_cycles", events.pause_cycles),
             ("microcode_cycles", events.microcode_cycles),
         ];
-        let single = events.of.all().map(|(field, cycles)| (field, cycles.unwrap_or(0)));
+        let single = events.of.named_costs().map(|(field, cycles)| (field, cycles.unwrap_or(0)));
         let all = all.map(|(field, cycles)| (field.to_owned(), cycles)).into_iter();
         let mut each = all.chain(single.map(|(field, cycles)| (format!("of.{field}"), cycles)));
         each.try_for_each(|(field, cycles)| {

@@ -55,7 +55,7 @@ impl MultithreadedCore {
             latencies: Latencies::new(model),
             mispredict_cycles: model.front.mispredict_cycles.into(),
             btb_miss_cycles: model.front.btb_miss_cycles.into(),
-            interval_cycles: model.units.all().map(|(_, unit)| unit.interval_cycles.into()),
+            interval_cycles: model.units.named_units().map(|(_, unit)| unit.interval_cycles.into()),
             unit_free_at: [Cycle::START; UNITS],
             now: Cycle::START,
             last_issuer: threads as usize - 1,

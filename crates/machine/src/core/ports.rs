@@ -51,7 +51,7 @@ impl Limits {
     /// Limits an issue cycle to `width` operations altogether, and to the number of units of each kind.
     pub(super) fn new(model: &CoreModel, width: u32) -> Limits {
         let mut empty = u64::from(15 - width);
-        for (unit, (_, units)) in model.units.all().iter().enumerate() {
+        for (unit, (_, units)) in model.units.named_units().iter().enumerate() {
             let is_bound = unit == Unit::Integer as usize || unit == Unit::Branch as usize;
             if model.units.ports.is_some() && is_bound {
                 // The unit's field has a bit for each port instead of a count.
@@ -252,7 +252,7 @@ impl PortScheduler {
         let limits = Limits::new(model, model.issue_width());
         let bound_ports = BoundPorts::new(model);
         let mut intervals = [1; UNIT_KINDS];
-        let unit_intervals = model.units.all().map(|(_, unit)| unit.interval_cycles);
+        let unit_intervals = model.units.named_units().map(|(_, unit)| unit.interval_cycles);
         intervals[..UNITS].copy_from_slice(&unit_intervals);
         let window = model.window.as_ref();
         PortScheduler {

@@ -31,7 +31,7 @@ impl CycleRange {
     }
 
     /// The cycles of the range before `end`.
-    fn before(self, end: Cycle) -> CycleRange {
+    fn part_before(self, end: Cycle) -> CycleRange {
         CycleRange { start: self.start, end: self.end.min(end) }
     }
 
@@ -62,7 +62,7 @@ impl StallCauses {
         fetch.end.0 | store_buffer_full.end.0 | load_data.end.0 | shared.end.0 != 0
     }
 
-    fn all(&self) -> [CycleRange; 4] {
+    fn ranges(&self) -> [CycleRange; 4] {
         let StallCauses { fetch, store_buffer_full, load_data, shared } = *self;
         [fetch, store_buffer_full, load_data, shared]
     }
@@ -174,8 +174,9 @@ impl Retirement {
         let refill_end = self.refill.end;
         if refill_end > previous.cycle() {
             let slots_in_refill =
-                |range: CycleRange| self.slots(previous, range.before(refill_end), until);
-            let slots_with_another_cause: u64 = waits.all().into_iter().map(slots_in_refill).sum();
+                |range: CycleRange| self.slots(previous, range.part_before(refill_end), until);
+            let slots_with_another_cause: u64 =
+                waits.ranges().into_iter().map(slots_in_refill).sum();
             let refill_slots = slots_in_refill(CycleRange::new(Cycle::START, refill_end));
             self.counts.branch_stall_slots += refill_slots.saturating_sub(slots_with_another_cause);
             self.refill.end = Cycle::START;

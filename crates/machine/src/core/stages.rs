@@ -11,7 +11,7 @@ pub(super) struct WidthLimiter {
     /// The cycle of the last instruction, and in the low bits its position in the cycle. The last position has all
     /// bits set, so that an increment leads to the next cycle. Cycle and position are packed into one number, so one
     /// comparison compares both.
-    last: u64,
+    last_position: u64,
     /// The first position of a cycle: the last position minus the width, plus one.
     first: u64,
 }
@@ -25,15 +25,15 @@ impl WidthLimiter {
     /// Lets up to `width` instructions, 1 to 15, pass per cycle.
     pub(super) fn new(width: u32) -> WidthLimiter {
         let first = POSITION_MAX + 1 - u64::from(width);
-        WidthLimiter { last: first - 1, first }
+        WidthLimiter { last_position: first - 1, first }
     }
 
     /// Lets the next instruction pass in the first cycle from `earliest` on that has room. Returns the cycle.
     #[inline(always)]
     pub(super) fn take(&mut self, earliest: Cycle) -> Cycle {
-        let next = self.last + 1;
+        let next = self.last_position + 1;
         let next = if next & POSITION_MAX == 0 { next + self.first } else { next };
-        self.last = next.max((earliest.0 << POSITION_BITS) + self.first);
+        self.last_position = next.max((earliest.0 << POSITION_BITS) + self.first);
         self.cycle()
     }
 
@@ -45,41 +45,42 @@ impl WidthLimiter {
     /// The cycle of the last instruction.
     #[inline(always)]
     pub(super) fn cycle(&self) -> Cycle {
-        Cycle(self.last >> POSITION_BITS)
+        Cycle(self.last_position >> POSITION_BITS)
     }
 
     /// How many positions of the last instruction's cycle are used, or were closed by [`WidthLimiter::end_cycle`].
     #[inline(always)]
     pub(super) fn passed(&self) -> u64 {
-        (self.last & POSITION_MAX) + 1 - self.first
+        (self.last_position & POSITION_MAX) + 1 - self.first
     }
 
     /// Lets no further instruction pass in the cycle of the last one.
     #[inline(always)]
     pub(super) fn end_cycle(&mut self) {
-        self.last |= POSITION_MAX;
+        self.last_position |= POSITION_MAX;
     }
 
     /// Lets no further instruction pass until `cycle` is over.
     pub(super) fn fill_until(&mut self, cycle: Cycle) {
-        self.last = cycle.0 << POSITION_BITS | POSITION_MAX;
+        self.last_position = cycle.0 << POSITION_BITS | POSITION_MAX;
     }
 }
 
-/// Like [`WidthLimiter`], with a width that may change from call to call.
+/// Limits how many instructions are fetched per cycle. The limit may change from call to call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FetchLimiter {
     /// The cycle of the last fetch, and in the low bits the number of instructions in it.
-    last: u64,
+    last_position: u64,
 }
 
 impl FetchLimiter {
-    /// The next value of `last`, where at most `width` instructions are fetched per cycle.
+    /// The next value of `last_position`, where at most `width` instructions are fetched per cycle.
     #[inline(always)]
     fn next_position(&self, earliest: Cycle, width: u32) -> u64 {
-        let is_full = self.last & POSITION_MAX >= u64::from(width);
+        let is_full = self.last_position & POSITION_MAX >= u64::from(width);
         // From the last position, one step leads to the next cycle, and one to its first instruction.
-        let next = if is_full { (self.last | POSITION_MAX) + 2 } else { self.last + 1 };
+        let next =
+            if is_full { (self.last_position | POSITION_MAX) + 2 } else { self.last_position + 1 };
         next.max(earliest.0 << POSITION_BITS | 1)
     }
 
@@ -92,14 +93,14 @@ impl FetchLimiter {
     /// Fetches the next instruction in the cycle that [`FetchLimiter::next`] returns. Returns the cycle.
     #[inline(always)]
     pub(super) fn take(&mut self, earliest: Cycle, width: u32) -> Cycle {
-        self.last = self.next_position(earliest, width);
-        Cycle(self.last >> POSITION_BITS)
+        self.last_position = self.next_position(earliest, width);
+        Cycle(self.last_position >> POSITION_BITS)
     }
 
     /// Lets no further instruction be fetched in the cycle of the last one.
     #[inline(always)]
     pub(super) fn end_cycle(&mut self) {
-        self.last |= POSITION_MAX;
+        self.last_position |= POSITION_MAX;
     }
 }
 
@@ -131,7 +132,7 @@ pub(super) struct EntryQueue<T> {
     /// Packed times. The size is fixed, so that no index needs a check; the host backs only the pages that are used.
     times: Box<[u64; ENTRIES_MAX]>,
     /// The last index of the ring; the ring starts there and goes down to 0.
-    last: usize,
+    last_index: usize,
     /// The index of the entry that the next instruction takes.
     next: usize,
     kind: PhantomData<T>,
@@ -142,8 +143,8 @@ impl<T: PackedTime> EntryQueue<T> {
         let Ok(times) = vec![0; ENTRIES_MAX].into_boxed_slice().try_into() else {
             unreachable!("the length is that of the array")
         };
-        let last = entries as usize - 1;
-        EntryQueue { times, last, next: last, kind: PhantomData }
+        let last_index = entries as usize - 1;
+        EntryQueue { times, last_index, next: last_index, kind: PhantomData }
     }
 
     /// When the entry that the next instruction takes is free.
@@ -158,6 +159,6 @@ impl<T: PackedTime> EntryQueue<T> {
         self.times[self.next % ENTRIES_MAX] = time.pack();
         // Downwards, because the host's subtraction itself shows the end of the ring.
         let (next, is_past_end) = self.next.overflowing_sub(1);
-        self.next = if is_past_end { self.last } else { next };
+        self.next = if is_past_end { self.last_index } else { next };
     }
 }

@@ -109,7 +109,7 @@ pub(super) fn next_access(accesses: &mut &[Access], write: bool, bytes_max: u8) 
     }
 }
 
-/// [`next_access`] for any number of accesses.
+/// The general path of [`next_access`], for any number of accesses. `None` if there is no further access of this kind.
 #[inline(never)]
 fn next_of_several(accesses: &mut &[Access], write: bool, bytes_max: u8) -> Option<Access> {
     loop {
@@ -333,7 +333,7 @@ impl StoreBuffer {
         self.record_leave(leaves, missed)
     }
 
-    /// [`StoreBuffer::leave_by_line`] for an instruction with one store, which crosses no line.
+    /// Lets the only store of an instruction leave, which crosses no line. Does what [`StoreBuffer::leave_by_line`] does.
     #[inline(always)]
     pub(super) fn leave_alone(&mut self, store: &Access, earliest: Cycle, missed: bool) -> Cycle {
         if self.one_line {
@@ -357,8 +357,9 @@ impl StoreBuffer {
         self.last = stored;
     }
 
-    /// Like [`StoreBuffer::leave`], on a core that writes one line per cycle: each store leaves by itself, together
-    /// with others to its line. A store that crosses lines takes two cycles.
+    /// Lets the stores of an instruction leave, not before `earliest`. Returns when the last one leaves. On a core that
+    /// writes one line per cycle, each store leaves together with other stores to its line only, and a store that crosses
+    /// lines takes two cycles. `missed`: whether the stores waited for a line.
     #[inline]
     pub(super) fn leave_by_line(
         &mut self,

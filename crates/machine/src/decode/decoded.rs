@@ -58,7 +58,7 @@ pub struct FlushedLine {
     /// The address of any byte in the line.
     pub at: MemoryOperand,
     /// Whether the caches keep the line, now clean (`clwb`).
-    pub keeps: bool,
+    pub keeps_line: bool,
 }
 
 /// An operand in memory. Registers are numbered as in the instruction's encoding: 0 is rax, 1 rcx, 2 rdx, 3 rbx, 4 rsp, ...
@@ -213,12 +213,12 @@ impl Decoded {
     /// address cannot be computed.
     #[must_use]
     pub fn flushed_line(&self) -> Option<FlushedLine> {
-        let keeps = match self.valid.mnemonic() {
+        let keeps_line = match self.valid.mnemonic() {
             Mnemonic::Clflush | Mnemonic::Clflushopt => false,
             Mnemonic::Clwb => true,
             _ => return None,
         };
-        Some(FlushedLine { at: MemoryOperand::of_instruction(&self.valid)?, keeps })
+        Some(FlushedLine { at: MemoryOperand::of_instruction(&self.valid)?, keeps_line })
     }
 
     /// Whether the instruction is a call, a jump or a near return.

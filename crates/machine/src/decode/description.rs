@@ -151,7 +151,7 @@ fn address_form(decoded: &X86) -> u16 {
 impl Instruction {
     /// Sets the executing unit, and with it the latency.
     fn executed_by(mut self, unit: Unit) -> Instruction {
-        let latency = Instruction::of(unit);
+        let latency = Instruction::of_unit(unit);
         self.unit = Some(unit);
         self.with_latency_of(latency)
     }

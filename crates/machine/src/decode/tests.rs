@@ -27,7 +27,7 @@ fn decode(bytes: &[u8]) -> Instruction {
 /// Registers as sets, whose order does not matter.
 fn same(bytes: &[u8], expected: Instruction) {
     let sorted = |instruction: Instruction| {
-        format!("{:?}", instruction.with_bytes(0).without_hints().sorted())
+        format!("{:?}", instruction.with_bytes(0).without_hints().with_sorted_operands())
     };
     let decoded = decode(bytes);
     assert_eq!(sorted(decoded), sorted(expected), "{bytes:02x?}");
@@ -35,7 +35,7 @@ fn same(bytes: &[u8], expected: Instruction) {
 
 #[test]
 fn operations_read_and_write_their_operands_and_flags() {
-    let integer = Instruction::of(Unit::Integer);
+    let integer = Instruction::of_unit(Unit::Integer);
     // add %rbx, %rax
     same(&[0x48, 0x01, 0xd8], integer.reading(&[RAX, RBX]).writing(&[RAX, FLAGS]));
     // mov %rbx, %rax
@@ -48,21 +48,21 @@ fn operations_read_and_write_their_operands_and_flags() {
     // mov $1, %al: the rest of the register stays
     same(&[0xb0, 0x01], integer.reading(&[RAX]).writing(&[RAX]));
     // cmove %rbx, %rax: it may stay
-    let select = Instruction::of(Unit::Select);
+    let select = Instruction::of_unit(Unit::Select);
     let but_carry = Register::FLAGS_BUT_CARRY;
     same(&[0x48, 0x0f, 0x44, 0xc3], select.reading(&[RAX, RBX, but_carry]).writing(&[RAX]));
     // sete %al; shr $3, %rax; bt %rbx, %rax
     same(&[0x0f, 0x94, 0xc0], select.reading(&[RAX, but_carry]).writing(&[RAX]));
-    let shift = Instruction::of(Unit::Shift);
+    let shift = Instruction::of_unit(Unit::Shift);
     same(&[0x48, 0xc1, 0xe8, 0x03], shift.reading(&[RAX]).writing(&[RAX, FLAGS]));
     same(&[0x48, 0x0f, 0xa3, 0xd8], shift.reading(&[RAX, RBX]).writing(&[Register::CARRY]));
     // lea 8(%rbx,%rcx), %rax
     let three = shift.as_operation(crate::core::Operation::LeaThree);
     same(&[0x48, 0x8d, 0x44, 0x0b, 0x08], three.reading(&[RBX, RCX]).writing(&[RAX]));
     // imul %rbx, %rax; div %rcx
-    let multiply = Instruction::of(Unit::Multiply);
+    let multiply = Instruction::of_unit(Unit::Multiply);
     same(&[0x48, 0x0f, 0xaf, 0xc3], multiply.reading(&[RAX, RBX]).writing(&[RAX, FLAGS]));
-    let divide = Instruction::of(Unit::Divide);
+    let divide = Instruction::of_unit(Unit::Divide);
     same(&[0x48, 0xf7, 0xf1], divide.reading(&[RAX, RDX, RCX]).writing(&[RAX, RDX, FLAGS]));
 }
 
@@ -76,7 +76,7 @@ fn addresses_are_distinguished_from_operands() {
     // mov %rax, (%rax)
     same(&[0x48, 0x89, 0x00], nothing.storing(&[RAX]).reading(&[RAX]));
     // add %rax, (%rbx): loads and stores
-    let sum = Instruction::of(Unit::Integer).loading(&[RBX]).storing(&[RBX]);
+    let sum = Instruction::of_unit(Unit::Integer).loading(&[RBX]).storing(&[RBX]);
     same(&[0x48, 0x01, 0x03], sum.reading(&[RAX]).writing(&[FLAGS]));
     // lock add %rax, (%rbx)
     let atomic = sum.reading(&[RAX]).writing(&[FLAGS]).doing(Special::Atomic);
@@ -95,18 +95,18 @@ fn the_stack_pointer_changes_as_a_side_effect() {
     same(&[0x53], push);
     same(&[0x5b], nothing.loading(&[RSP]).writing(&[RBX]).moving(&[RSP]).moving_stack());
     // call, ret
-    let branch = Instruction::of(Unit::Branch).moving(&[RSP]).moving_stack();
+    let branch = Instruction::of_unit(Unit::Branch).moving(&[RSP]).moving_stack();
     same(&[0xe8, 0, 0, 0, 0], branch.storing(&[RSP]).branching(BranchKind::Call));
     same(&[0xc3], branch.loading(&[RSP]).branching(BranchKind::Return));
     // leave: the stack pointer comes from the frame's, which is loaded
     let leave = decode(&[0xc9]);
-    let expected = Instruction::of(Unit::Integer).loading(&[RBP]).writing(&[RSP, RBP]);
-    assert_eq!(leave.sorted().writes(), expected.sorted().writes());
+    let expected = Instruction::of_unit(Unit::Integer).loading(&[RBP]).writing(&[RSP, RBP]);
+    assert_eq!(leave.with_sorted_operands().writes(), expected.with_sorted_operands().writes());
     // lodsb, and rep movsb with its counter
     assert_eq!(decode(&[0xac]).moves(), [RSI]);
     let copy = decode(&[0xf3, 0xa4]);
     assert!(copy.loads() && copy.stores());
-    assert_eq!(copy.sorted().moves(), [RSI, RDI]);
+    assert_eq!(copy.with_sorted_operands().moves(), [RSI, RDI]);
     assert!(copy.writes().contains(&RCX));
 }
 

@@ -141,7 +141,7 @@ impl ClassCounts {
     }
 
     #[must_use]
-    pub fn of(&self, class: MissClass) -> u64 {
+    pub fn misses_of_class(&self, class: MissClass) -> u64 {
         self.by_mode.iter().map(|mode| mode[class as usize]).sum()
     }
 
@@ -229,9 +229,9 @@ impl LocationCounts {
         }
     }
 
-    /// The locations and their counts, the most frequent first, then by number.
+    /// The locations and their counts. Locations with equal counts are in the order of their numbers.
     #[must_use]
-    pub fn sorted(&self) -> Vec<LocationCount> {
+    pub fn most_frequent_first(&self) -> Vec<LocationCount> {
         let counted =
             |(location, count): (&u64, &u64)| LocationCount { location: *location, count: *count };
         let mut all: Vec<_> = self.counts.iter().map(counted).collect();
@@ -241,7 +241,7 @@ impl LocationCounts {
 
     /// Number of events at locations that had no room.
     #[must_use]
-    pub fn other(&self) -> u64 {
+    pub fn overflow_count(&self) -> u64 {
         self.other
     }
 }

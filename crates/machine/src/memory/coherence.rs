@@ -1,5 +1,5 @@
 //! Coherence: which core holds which granule, and which copies a store of another core invalidates.
-//! `fill` asks here when the private caches of a core miss, `l1` before a core writes.
+//! The module `fill` asks here when the private caches of a core miss, and the module `l1` before a core writes.
 //!
 //! A coherence granule has the size of the longest line of a private cache. The directory stands for
 //! the bus or the directory of the machine: it knows all granules that cores hold. A granule has
@@ -42,7 +42,7 @@ impl Directory {
         self.granules.get(&granule).is_some_and(|holders| holders.owner == Some(core as u8))
     }
 
-    /// A core fills a granule, to write it if `is_exclusive`. Returns the previous holders.
+    /// Notes that a core fills a granule, to write it if `is_exclusive`. Returns the previous holders.
     fn fill(
         &mut self,
         core: usize,
@@ -88,7 +88,7 @@ impl Directory {
 }
 
 impl Tags {
-    /// Whether a core may write the granule of an address without a request.
+    /// Whether a core may write the granule of an address without a request. Always true without a directory.
     pub(super) fn is_owner(&self, core: usize, physical: PhysicalAddress) -> bool {
         let Some(directory) = &self.directory else { return true };
         directory.is_owner(core, self.config.granule(physical))
@@ -154,7 +154,8 @@ impl Tags {
         }
     }
 
-    /// [`Tags::invalidate`] for each core whose bit is set in `cores`. Returns [`DIRTY`] if any copy was dirty.
+    /// Removes a granule from the private caches of each core whose bit is set in `cores`, because core `writer` writes
+    /// the parts in `mask`. Returns [`DIRTY`] if any copy was dirty, else 0.
     fn invalidate_all(
         &mut self,
         cores: u64,
@@ -196,8 +197,8 @@ impl Tags {
         dirty
     }
 
-    /// Takes from a core the right to write a granule; the core keeps its lines, clean. Returns [`DIRTY`] if one was
-    /// dirty.
+    /// Takes from a core the right to write a granule. The core keeps its lines of the granule, and they become clean.
+    /// Returns [`DIRTY`] if any of them was dirty, else 0.
     fn downgrade(&mut self, core: usize, granule: CoherenceGranule) -> u8 {
         let (start, bytes) = self.range_of(granule);
         let mut dirty = 0;
@@ -293,7 +294,8 @@ impl Tags {
         Ok(())
     }
 
-    /// Checks that `core`, which may write the line, owns it and is the only holder.
+    /// Checks that `core` owns the granule of `physical`, the address of a line that `core` may write, and that no other
+    /// core holds the granule. Without a directory, only the second check can fail.
     fn verify_owner(&self, core: usize, physical: PhysicalAddress) -> Result<(), String> {
         let mut other_cores = (0..self.cores.len()).filter(|other_core| *other_core != core);
         match other_cores.find(|other_core| self.holds(*other_core, physical)) {

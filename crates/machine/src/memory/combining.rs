@@ -44,7 +44,7 @@ impl CombiningBuffers {
         self.buffers.len()
     }
 
-    /// The number of the open buffer of a line.
+    /// The number of the open buffer of a line. `None` if no open buffer combines the line.
     pub(super) fn find(&self, line: LineAddress) -> Option<u8> {
         let combines_line = |buffer: &CombiningBuffer| buffer.line == line && buffer.is_open;
         self.buffers.iter().position(combines_line).map(|index| index as u8)

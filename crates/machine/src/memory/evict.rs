@@ -386,20 +386,20 @@ impl Tags {
         start..start.plus(1 << shift)
     }
 
-    /// Removes a line from all caches, or only makes it clean if `keeps`. Returns whether it was dirty; the write to
+    /// Removes a line from all caches, or only makes it clean if `keeps_line`. Returns whether it was dirty; the write to
     /// memory is then counted, and the caller must give it a time.
     pub(super) fn flush_line(
         &mut self,
         cpu: usize,
         physical: PhysicalAddress,
-        keeps: bool,
+        keeps_line: bool,
     ) -> bool {
         let flushed = self.flushed_range(physical);
         let (start, bytes) = (flushed.start, flushed.end.bytes_after(flushed.start));
         let mut was_dirty = false;
         for cache in self.all_caches() {
             let lines = LineRange::touched_by(start, bytes, self.line_shift(cache.name));
-            if keeps {
+            if keeps_line {
                 let tags = self.cache_mut(cache);
                 for slot in lines.filter_map(|line| tags.find_physical(line)).collect::<Vec<_>>() {
                     was_dirty |= tags.flags(slot) & DIRTY != 0;
@@ -413,7 +413,7 @@ impl Tags {
             }
         }
         self.cpus[cpu].counts.memory_writes += u64::from(was_dirty);
-        if !keeps {
+        if !keeps_line {
             self.forget_last_fetch(start, bytes);
             let report = |classifier: &mut Classifier, cache, trace| {
                 classifier.evicted(cpu, cache, trace);

@@ -23,8 +23,8 @@
 //! - `outcome` holds the steps: the modules above write down here what the access has found;
 //! - `times` reads the steps, and computes when the access is ready; `mshr` has the resources that accesses wait for.
 //!
-//! `port` and `linux_port` adapt the memory system to the [`Memory`](crate::core::Memory) of a core. `stack` has stack
-//! distances, which need no memory system.
+//! `port` and `linux_port` adapt the memory system to the [`Memory`](crate::core::Memory) of a core. `stack_distances`
+//! needs no memory system.
 
 mod classification;
 mod coherence;
@@ -40,7 +40,7 @@ mod mshr;
 mod outcome;
 mod port;
 mod prefetch;
-mod stack;
+mod stack_distances;
 mod tags;
 mod times;
 mod translation;
@@ -54,7 +54,7 @@ pub(crate) use evict::TRANSFER_BYTES_MAX;
 pub use global_pages::GlobalPages;
 pub use linux_port::LinuxPort;
 pub use port::MemoryPort;
-pub use stack::{SetStackDistances, StackDistances};
+pub use stack_distances::{SetStackDistances, StackDistances};
 pub use translation::TlbFlush;
 
 use std::ops::Range;
@@ -188,7 +188,7 @@ counts! {
     prefetches,
     /// Prefetched lines that an access used later.
     prefetches_used,
-    /// Cycles that misses waited for an MSHR. This count and the next three are counted only for accesses that get times.
+    /// Cycles that misses waited for an MSHR. This count and the other counts of wait cycles need accesses that get times.
     mshr_wait_cycles,
     /// Cycles that misses waited for the memory bus.
     bus_wait_cycles,
@@ -286,7 +286,8 @@ impl MemorySystem {
         self.tags.local_device_page = virtual_address.page();
     }
 
-    /// Serves a device access of a blocking processor, like [`MemorySystem::access_blocking`].
+    /// Serves a device access of a blocking processor. The access starts at the processor's own cycle; `access.start` is
+    /// ignored. Returns and counts the stall, in cycles.
     pub fn access_device_blocking(&mut self, access: &Access) -> u64 {
         let start = Cycle(self.tags.cpus[access.cpu].counts.basic.cycles);
         let response = self.access_device(&Access { start, ..*access });
@@ -398,13 +399,13 @@ impl MemorySystem {
         self.tags.set_address_space(cpu, space, page_tables);
     }
 
-    /// A device writes memory. Caches drop the lines, or keep them with the new content, as the model says. Dirty data in
-    /// these lines is lost, because the device's content is newer. Only the first GiB is looked up.
+    /// Applies a device's write. Caches drop the lines, or keep them with the new content, as the model says. Dirty data in
+    /// these lines is lost, because the device's content is newer. Bytes beyond the first GiB have no effect.
     pub fn dma_write(&mut self, physical: PhysicalAddress, bytes: u64) {
         self.tags.dma_write(physical, bytes);
     }
 
-    /// A device reads memory. Caches supply their dirty lines, and keep them. Only the first GiB is looked up.
+    /// Applies a device's read. Caches supply their dirty lines, and keep them. Bytes beyond the first GiB have no effect.
     pub fn dma_read(&mut self, physical: PhysicalAddress, bytes: u64) {
         self.tags.dma_read(physical, bytes);
     }
@@ -415,21 +416,21 @@ impl MemorySystem {
         self.tags.dma
     }
 
-    /// A processor has stored to memory that instructions were fetched from: L1I caches drop the lines. A trace cache
-    /// drops the traces that start in these lines. It keeps traces that start elsewhere and run through them.
+    /// Makes the L1I caches drop lines of code that a processor has stored to. A trace cache drops the traces that start in
+    /// these lines. It keeps traces that start elsewhere and run through the lines.
     pub fn code_written(&mut self, cpu: usize, physical: PhysicalAddress, bytes: u64) {
         self.tags.code_written(cpu, physical, bytes);
     }
 
-    /// A processor flushes the line of an address from all caches (`clflush`). If `keeps`, the line is written back
-    /// and the caches keep it (`clwb`). Returns the memory of the flushed line: a line of the machine's longest size.
+    /// Flushes the line of an address from all caches (`clflush`). If `keeps_line`, the line is written back and the caches
+    /// keep it (`clwb`). Returns the memory of the flushed line: a line of the machine's longest size.
     pub fn flush_line(
         &mut self,
         cpu: usize,
         physical: PhysicalAddress,
-        keeps: bool,
+        keeps_line: bool,
     ) -> Range<PhysicalAddress> {
-        if self.tags.flush_line(cpu, physical, keeps) {
+        if self.tags.flush_line(cpu, physical, keeps_line) {
             self.times.write_back(cpu);
         }
         self.tags.flushed_range(physical)

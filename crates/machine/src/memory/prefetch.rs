@@ -67,7 +67,7 @@ const CONFIDENT: u8 = 2;
 #[derive(Clone, Copy, Debug, Default)]
 struct Stride {
     pc: VirtualAddress,
-    last: PhysicalAddress,
+    last_address: PhysicalAddress,
     /// In bytes.
     stride: i64,
     confidence: u8,
@@ -96,11 +96,11 @@ impl StridePrefetcher {
     ) -> Option<PhysicalAddress> {
         let entry = &mut self.strides[(pc.0 ^ pc.0 >> 6) as usize % STRIDES];
         if entry.pc != pc {
-            *entry = Stride { pc, last: physical, ..Stride::default() };
+            *entry = Stride { pc, last_address: physical, ..Stride::default() };
             return None;
         }
-        let stride = physical.bytes_after(entry.last) as i64;
-        entry.last = physical;
+        let stride = physical.bytes_after(entry.last_address) as i64;
+        entry.last_address = physical;
         if stride == 0 || stride != entry.stride {
             (entry.stride, entry.confidence) = (stride, 0);
             return None;
@@ -124,7 +124,7 @@ struct Stream {
     /// The number of the 4 KiB page. `u64::MAX`: none.
     page: u64,
     /// The last requested line.
-    last: u64,
+    last_line: u64,
     is_up: bool,
     confidence: u8,
     /// The farthest prefetched line in the direction of the stream.
@@ -139,7 +139,8 @@ pub(super) struct StreamPrefetcher {
 
 impl Default for StreamPrefetcher {
     fn default() -> Self {
-        let none = Stream { page: u64::MAX, last: 0, is_up: true, confidence: 0, farthest: None };
+        let none =
+            Stream { page: u64::MAX, last_line: 0, is_up: true, confidence: 0, farthest: None };
         StreamPrefetcher { streams: vec![none; STREAMS].into() }
     }
 }
@@ -190,14 +191,15 @@ impl Stream {
     fn next(&mut self, request: &StreamRequest) -> PredictedLines {
         let StreamRequest { page, page_lines, position: requested, distance } = *request;
         if self.page != page {
-            *self = Stream { page, last: requested, is_up: true, confidence: 0, farthest: None };
+            *self =
+                Stream { page, last_line: requested, is_up: true, confidence: 0, farthest: None };
             return PredictedLines::default();
         }
-        let (is_up, step) = (requested > self.last, requested.abs_diff(self.last));
+        let (is_up, step) = (requested > self.last_line, requested.abs_diff(self.last_line));
         if step == 0 {
             return PredictedLines::default();
         }
-        self.last = requested;
+        self.last_line = requested;
         if step > STEP_MAX {
             (self.confidence, self.farthest) = (0, None);
             return PredictedLines::default();

@@ -53,7 +53,7 @@ pub struct Branch {
 
 impl Branch {
     #[must_use]
-    pub fn taken(&self) -> bool {
+    pub fn is_taken(&self) -> bool {
         self.kind != BranchKind::Conditional || self.next != self.fall_through
     }
 
@@ -111,7 +111,7 @@ impl Direction {
     /// Trains the predictor. Returns its earlier prediction.
     fn step(&mut self, branch: &Branch) -> PredictedDirection {
         // Direction predictors compute indices and tags from the bits of the address.
-        let (VirtualAddress(address), taken) = (branch.address, branch.taken());
+        let (VirtualAddress(address), taken) = (branch.address, branch.is_taken());
         let is_taken = match self {
             Direction::Taken => true,
             Direction::NotTaken => false,
@@ -188,16 +188,16 @@ impl Predictor {
     fn conditional(&mut self, branch: &Branch) -> Prediction {
         let predicted = self.direction.step(branch);
         if let Some(indirect) = &mut self.indirect {
-            indirect.conditional(branch.taken());
+            indirect.conditional(branch.is_taken());
         }
-        if predicted.is_taken != branch.taken() {
+        if predicted.is_taken != branch.is_taken() {
             // The BTB learns the target of the taken branch, whatever was predicted.
-            if branch.taken() {
+            if branch.is_taken() {
                 self.direct(branch);
             }
             return Prediction::Mispredicted;
         }
-        match if branch.taken() { self.direct(branch) } else { Prediction::Predicted } {
+        match if branch.is_taken() { self.direct(branch) } else { Prediction::Predicted } {
             Prediction::Predicted if predicted.is_overruling => Prediction::Overruled,
             other => other,
         }
@@ -218,7 +218,7 @@ impl Predictor {
 
     /// [`Predictor::direct`] for a BTB with one level, or for its second level.
     fn direct_by_last_level(&mut self, branch: &Branch) -> Prediction {
-        match self.known_target(branch) {
+        match self.replace_target(branch) {
             Some(known) if known == branch.next => Prediction::Predicted,
             _ => Prediction::BtbMiss,
         }
@@ -232,7 +232,7 @@ impl Predictor {
                 let (predicted, is_overruling) = indirect.step(branch.address, branch.next);
                 (Some(predicted), is_overruling)
             }
-            None => (self.known_target(branch), false),
+            None => (self.replace_target(branch), false),
         };
         if predicted != Some(branch.next) {
             Prediction::Mispredicted
@@ -261,8 +261,8 @@ impl Predictor {
         }
     }
 
-    /// Replaces the branch's target in the BTB. Returns the target that the BTB had.
-    fn known_target(&mut self, branch: &Branch) -> Option<VirtualAddress> {
+    /// Replaces the branch's target in the BTB. Returns the target that the BTB had before, or `None` if there was none.
+    fn replace_target(&mut self, branch: &Branch) -> Option<VirtualAddress> {
         self.btb.as_mut().and_then(|btb| btb.step(branch.address, branch.next))
     }
 }

@@ -28,7 +28,7 @@ impl History {
     /// -1 if the branch that came `ago` branches before the most recent branch was taken, else 0. `ago` is less than
     /// [`HISTORY_MAX`].
     #[inline(always)]
-    fn taken(&self, ago: usize) -> i16 {
+    fn taken_mask(&self, ago: usize) -> i16 {
         self.taken[self.newest.wrapping_sub(ago) % HISTORY_MAX]
     }
 
@@ -130,8 +130,9 @@ impl<T: Number> IndexFolds<T> {
     }
 }
 
-/// Like [`IndexFolds`], for tags. A fold has the highest bits of its number; the bits below are 0. So two folds that
-/// differ by a bit in width are aligned as a tag needs them, and a bit below the tag is free: it marks used entries.
+/// The histories of all tables, folded to the width of a tag. A fold has the highest bits of its number; the bits below
+/// are 0. So two folds that differ by a bit in width are aligned as a tag needs them, and a bit below the tag is free for a
+/// mark of used entries.
 #[derive(Clone, Debug)]
 struct TagFolds {
     values: [i16; TABLES_MAX],
@@ -151,7 +152,7 @@ impl TagFolds {
         TagFolds { values: [0; TABLES_MAX], leaving_bits, lowest: [lowest; TABLES_MAX] }
     }
 
-    /// Enters a branch as [`IndexFolds::push`] does.
+    /// Enters a branch into all histories. `leaving`: for each table, -1 if the branch that leaves its history was taken.
     #[inline(always)]
     fn push<const LANES: usize>(&mut self, leaving: &[i16; LANES], taken: bool) {
         let entering = -i16::from(taken);
@@ -187,7 +188,7 @@ impl<T: Number> Folded<T> {
     /// Enters a branch into the folds of the first `LANES` tables. `history` does not contain the branch yet.
     #[inline(always)]
     fn push<const LANES: usize>(&mut self, history: &History, taken: bool) {
-        let leaving = std::array::from_fn(|table| history.taken(self.last[table].into()));
+        let leaving = std::array::from_fn(|table| history.taken_mask(self.last[table].into()));
         self.index.push::<LANES>(&leaving, taken);
         self.tags[0].push::<LANES>(&leaving, taken);
         self.tags[1].push::<LANES>(&leaving, taken);

@@ -143,8 +143,8 @@ impl ReturnStack {
 #[derive(Clone, Debug)]
 pub(super) struct Indirect {
     targets: Box<[VirtualAddress]>,
-    /// The last target by address alone: a faster prediction.
-    last: Box<[VirtualAddress]>,
+    /// The last target of each branch, by its address alone: a faster prediction.
+    last_targets: Box<[VirtualAddress]>,
     history: u64,
     history_mask: u64,
     /// Whether the history holds directions of conditional branches.
@@ -156,7 +156,7 @@ impl Indirect {
         let history_mask = (1 << model.history_bits) - 1;
         let targets = vec![NO_BRANCH; model.entries as usize];
         Indirect {
-            last: targets.clone().into(),
+            last_targets: targets.clone().into(),
             targets: targets.into(),
             history: 0,
             history_mask,
@@ -180,7 +180,7 @@ impl Indirect {
         address: VirtualAddress,
         target: VirtualAddress,
     ) -> (VirtualAddress, bool) {
-        let last_entry = &mut self.last[address.0 as usize & (self.targets.len() - 1)];
+        let last_entry = &mut self.last_targets[address.0 as usize & (self.targets.len() - 1)];
         let last = std::mem::replace(last_entry, target);
         // The history also goes into the upper bits of the index, because addresses differ little there.
         let index = address.0 ^ self.history ^ (self.history << 5);

@@ -32,7 +32,13 @@ pub(crate) fn yes() -> bool {
 }
 
 /// Reads a whole number from `MIN` to `MAX`.
-pub(crate) fn within<'de, D: Deserializer<'de>, T: TryFrom<u64>, const MIN: u64, const MAX: u64>(
+pub(crate) fn whole_number_within<
+    'de,
+    D: Deserializer<'de>,
+    T: TryFrom<u64>,
+    const MIN: u64,
+    const MAX: u64,
+>(
     from: D,
 ) -> Result<T, D::Error> {
     let number = from.deserialize_any(Number(MIN..=MAX))?;
@@ -49,7 +55,7 @@ pub(crate) fn optional<
 >(
     from: D,
 ) -> Result<Option<T>, D::Error> {
-    within::<D, T, MIN, MAX>(from).map(Some)
+    whole_number_within::<D, T, MIN, MAX>(from).map(Some)
 }
 
 /// Reads a number in a range.

@@ -15,9 +15,9 @@ use crate::system_model::SystemModel;
 /// Maximum number of names in a field's path, such as `core.units.load.count`.
 const TABLES_MAX: usize = 4;
 
-/// Returns the text of a model with fields changed or added: see [`with_assignments`].
+/// Returns the text of a model with fields changed or added. [`with_assignments`] describes an assignment.
 ///
-/// Fails as [`with_assignments`] does.
+/// Fails with [`ModelError`] if an assignment is malformed, or the result is refused.
 pub fn set(text: &str, assignments: &[&str]) -> Result<String, ModelError> {
     Ok(with_assignments(text, assignments)?.0)
 }

@@ -260,7 +260,7 @@ fn contract_15_serialising_instructions_wait_and_have_others_wait() {
 fn contract_16_locked_instructions_come_behind_stores_and_before_loads() {
     let mut model = plain();
     model.events.atomic_cycles = 18;
-    let sum = Instruction::of(Unit::Integer).loading(&[]).storing(&[]).doing(Special::Atomic);
+    let sum = Instruction::of_unit(Unit::Integer).loading(&[]).storing(&[]).doing(Special::Atomic);
     // The store misses and leaves at 101; the locked load is ready at 102, its sum 19 later.
     let steps = [store(15, 14, FAR), (sum, Some(0x1000)), load(0, 15, 0x2000)];
     let mut core = out_of_order(&model);
@@ -291,7 +291,7 @@ fn contract_17_an_interrupt_costs_its_entry_and_nothing_before_it_is_lost() {
 fn contract_18_the_stack_pointer_is_followed_where_the_front_does() {
     let mut model = plain();
     let pointer = Register::STACK_POINTER;
-    let push = Instruction::of(Unit::Integer)
+    let push = Instruction::of_unit(Unit::Integer)
         .storing(&[pointer])
         .reading(&[pointer])
         .writing(&[pointer])

@@ -104,7 +104,7 @@ fn instruction(thrown: &mut Thrown) -> Instruction {
     let mut instruction = if seldom(3) {
         Instruction::nothing(1 + thrown.below(8) as u8)
     } else {
-        Instruction::of(UNITS[thrown.below(11) as usize])
+        Instruction::of_unit(UNITS[thrown.below(11) as usize])
     };
     let kind = thrown.below(10);
     if kind < 4 || kind == 8 {
@@ -198,7 +198,7 @@ fn block(thrown: &mut Thrown, model: &CoreModel, number: u64) -> (Template, Vec<
         };
         let branch = match thrown.below(6) {
             0 => Instruction::nothing(2),
-            _ => Instruction::of(Unit::Branch),
+            _ => Instruction::of_unit(Unit::Branch),
         };
         let branch = branch.branching(kind).reading(&registers(thrown, 2));
         instructions.push(match kind {

@@ -142,10 +142,10 @@ fn any_register(random: &mut Random, is_vector: bool) -> Register {
 fn operation(random: &mut Random) -> Instruction {
     let (instruction, unit) = if random.below(2) == 0 {
         let (unit, operation) = random.choose(&OPERATIONS);
-        (Instruction::of(unit).as_operation(operation), unit)
+        (Instruction::of_unit(unit).as_operation(operation), unit)
     } else {
         let unit = random.choose(&UNITS);
-        (Instruction::of(unit), unit)
+        (Instruction::of_unit(unit), unit)
     };
     let is_vector =
         !matches!(unit, Unit::Integer | Unit::Multiply | Unit::Divide | Unit::Shift | Unit::Select);
@@ -169,7 +169,7 @@ fn operation(random: &mut Random) -> Instruction {
 fn burst(random: &mut Random) -> Vec<Step> {
     let unit = random.choose(&UNITS);
     let operation = |number: u8| {
-        let instruction = Instruction::of(unit).writing(&[Register::vector(10 + number)]);
+        let instruction = Instruction::of_unit(unit).writing(&[Register::vector(10 + number)]);
         Step { instruction, touches: Touches::Nothing }
     };
     (0_u8..8).map(operation).collect()
@@ -181,7 +181,7 @@ fn access(random: &mut Random) -> Step {
     let value = [any_register(random, is_vector)];
     let mut instruction = match random.below(5) {
         0 | 1 => Instruction::nothing(4).storing(&address).reading(&value),
-        2 => Instruction::of(Unit::Integer).loading(&address).storing(&address),
+        2 => Instruction::of_unit(Unit::Integer).loading(&address).storing(&address),
         _ => Instruction::nothing(4).loading(&address).writing(&value),
     };
     if is_vector {
@@ -212,14 +212,14 @@ fn special(random: &mut Random) -> Step {
     let address = [any_register(random, false)];
     let (instruction, touches) = match special {
         Special::Atomic => {
-            let update = Instruction::of(Unit::Integer).loading(&address).storing(&address);
+            let update = Instruction::of_unit(Unit::Integer).loading(&address).storing(&address);
             (update, Touches::Shared)
         }
         Special::StoreFence | Special::FlushLine => {
             (Instruction::nothing(4).storing(&[]), Touches::Nothing)
         }
         Special::Barrier => (Instruction::nothing(4), Touches::Nothing),
-        _ => (Instruction::of(Unit::Integer).writing(&address), Touches::Nothing),
+        _ => (Instruction::of_unit(Unit::Integer).writing(&address), Touches::Nothing),
     };
     Step { instruction: instruction.doing(special), touches }
 }
@@ -292,7 +292,7 @@ fn block(layout: Layout, random: &mut Random, number: u64) -> Block {
     }
     let kind = kind.filter(|_| !is_string);
     if let Some(kind) = kind {
-        let branch = Instruction::of(Unit::Branch).branching(kind);
+        let branch = Instruction::of_unit(Unit::Branch).branching(kind);
         let instruction = match kind {
             BranchKind::Conditional => branch.reading(&[Register::FLAGS_BUT_CARRY]),
             BranchKind::IndirectJump => branch.reading(&[any_register(random, false)]),

@@ -11,13 +11,16 @@ const T1: &str = include_str!("../../../../machines/t1.toml");
 
 /// Reads the zero flag, and writes register 1.
 fn zero_flag_reader() -> Step {
-    let select = Instruction::of(Unit::Select);
+    let select = Instruction::of_unit(Unit::Select);
     (select.reading(&[Register::FLAGS_BUT_CARRY]).writing(&[register(1)]), None)
 }
 
 /// A multiplication of register 1, whose result sets some flags.
 fn flag_writer(flags: Register) -> Step {
-    (Instruction::of(Unit::Multiply).reading(&[register(1)]).writing(&[register(2), flags]), None)
+    (
+        Instruction::of_unit(Unit::Multiply).reading(&[register(1)]).writing(&[register(2), flags]),
+        None,
+    )
 }
 
 /// Cycles of 100 iterations of two blocks on a core of this model, after it has warmed up.
@@ -82,7 +85,7 @@ fn a_reader_of_the_zero_flag_waits_for_its_writer_in_an_earlier_block() {
 /// A block in between that writes no flags, or the carry alone, changes nothing.
 #[test]
 fn a_writer_of_the_carry_does_not_hide_the_zero_flag() {
-    let carry_writer = (Instruction::of(Unit::Integer).writing(&[Register::CARRY]), None);
+    let carry_writer = (Instruction::of_unit(Unit::Integer).writing(&[Register::CARRY]), None);
     for model in models() {
         let latency = u64::from(model.units.multiply.latency_cycles);
         for flags in [Register::FLAGS, Register::FLAGS_BUT_CARRY] {

@@ -165,7 +165,7 @@ fn contract_9_an_instruction_waits_for_the_data_that_it_loads_and_uses() {
     let mut model = two_wide();
     for (load_cycles, wait) in [(1, 100), (3, 103)] {
         model.units.load.latency_cycles = load_cycles;
-        let compare = Instruction::of(Unit::Integer).loading(&[]);
+        let compare = Instruction::of_unit(Unit::Integer).loading(&[]);
         let loaded = || far_lines(40).map(|(loaded, _)| (loaded, None));
         // The next instruction issues when the operation on the loaded data starts.
         for counts in [
@@ -327,7 +327,7 @@ impl Kind {
             Kind::AddFromMemory => add_from_memory(1, 15),
             Kind::Increment => increment(15),
             Kind::Copy => copy_in_memory(),
-            Kind::Compare => Instruction::of(Unit::Integer).loading(&[]),
+            Kind::Compare => Instruction::of_unit(Unit::Integer).loading(&[]),
         }
     }
 

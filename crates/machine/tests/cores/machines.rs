@@ -178,7 +178,8 @@ fn independent_misses_overlap_as_far_as_the_core_has_places() {
 
 #[test]
 fn a_locked_addition_in_l1_takes_what_was_measured() {
-    let step = Instruction::of(Unit::Integer).loading(&[register(15)]).storing(&[register(15)]);
+    let step =
+        Instruction::of_unit(Unit::Integer).loading(&[register(15)]).storing(&[register(15)]);
     let step = step.reading(&[register(0)]).writing(&[register(0)]).doing(Special::Atomic);
     let steps = vec![(step, Some(0x4000_0000)); 2_000];
     let mut bench = Bench::new(ZEN3);

@@ -146,7 +146,7 @@ fn the_trace_cache_gives_three_a_cycle_and_the_decoder_one() {
     assert_eq!(round_cycles(&model, &steps, straight), 6_000);
     // Traces continue after taken branches.
     let mut model = named("p4-1700");
-    let jump = Instruction::of(Unit::Branch).branching(machine::predict::BranchKind::Jump);
+    let jump = Instruction::of_unit(Unit::Branch).branching(machine::predict::BranchKind::Jump);
     let around = [nothing(0), (jump, None)];
     let back = |_: u64, _: VirtualAddress| VirtualAddress(0x40_0000);
     assert_eq!(round_cycles(&model, &around, back), 100);

@@ -55,7 +55,7 @@ fn step(thrown: &mut Thrown) -> Step {
         15..18 => operation(UNITS[thrown.below(7) as usize], to, from),
         18 => {
             // Loads, adds and stores.
-            let sum = Instruction::of(Unit::Integer).loading(&[register(to)]);
+            let sum = Instruction::of_unit(Unit::Integer).loading(&[register(to)]);
             (sum.reading(&[register(from)]).writing(&[Register::FLAGS]), Some(address(thrown)))
         }
         19 if thrown.below(20) == 0 => {
@@ -93,7 +93,7 @@ impl Program {
             };
             conditional.push(kind == BranchKind::Conditional);
             let mut steps: Vec<Step> = (0..thrown.below(12)).map(|_| step(&mut thrown)).collect();
-            let branch = Instruction::of(Unit::Branch).branching(kind);
+            let branch = Instruction::of_unit(Unit::Branch).branching(kind);
             steps.push((branch.reading(&[register(thrown.below(16))]), None));
             block(layout, 0x40_0000 + number * 0x110, &steps)
         });

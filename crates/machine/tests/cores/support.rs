@@ -90,7 +90,7 @@ pub fn register(number: u64) -> Register {
 /// `to = to + from`, executed by a unit.
 pub fn operation(unit: Unit, to: u64, from: u64) -> Step {
     let (to, from) = (register(to), register(from));
-    (Instruction::of(unit).reading(&[to, from]).writing(&[to]), None)
+    (Instruction::of_unit(unit).reading(&[to, from]).writing(&[to]), None)
 }
 
 pub fn add(to: u64, from: u64) -> Step {
@@ -99,7 +99,7 @@ pub fn add(to: u64, from: u64) -> Step {
 
 /// `to = from`: no addition, so that nothing depends on `to`.
 pub fn set(to: u64) -> Step {
-    (Instruction::of(Unit::Integer).writing(&[register(to)]), None)
+    (Instruction::of_unit(Unit::Integer).writing(&[register(to)]), None)
 }
 
 pub fn load(to: u64, from: u64, address: u64) -> Step {
@@ -114,13 +114,13 @@ pub fn store(to: u64, from: u64, address: u64) -> Step {
 /// An instruction that increments a value in memory.
 pub fn increment(address_from: u64) -> Instruction {
     let address_from = [register(address_from)];
-    Instruction::of(Unit::Integer).loading(&address_from).storing(&address_from)
+    Instruction::of_unit(Unit::Integer).loading(&address_from).storing(&address_from)
 }
 
 /// An instruction that adds a value in memory to register `to`.
 pub fn add_from_memory(to: u64, address_from: u64) -> Instruction {
     let to = [register(to)];
-    Instruction::of(Unit::Integer).loading(&[register(address_from)]).reading(&to).writing(&to)
+    Instruction::of_unit(Unit::Integer).loading(&[register(address_from)]).reading(&to).writing(&to)
 }
 
 /// An instruction that copies a value from memory to memory.
@@ -157,7 +157,7 @@ pub fn blocks_of(
 
 /// A conditional branch that reads `register`.
 pub fn branch(on: u64) -> Step {
-    let branch = Instruction::of(Unit::Branch).branching(BranchKind::Conditional);
+    let branch = Instruction::of_unit(Unit::Branch).branching(BranchKind::Conditional);
     (branch.reading(&[register(on)]), None)
 }
 

@@ -87,8 +87,9 @@ proptest! {
 fn an_operation_that_is_fused_with_a_branch_takes_no_slot() {
     let model = model(include_str!("../../../../machines/zen3.toml"));
     let flags = [Register::FLAGS];
-    let compare = Instruction::of(Unit::Integer).writing(&flags).fusible();
-    let branch = Instruction::of(Unit::Branch).branching(BranchKind::Conditional).reading(&flags);
+    let compare = Instruction::of_unit(Unit::Integer).writing(&flags).fusible();
+    let branch =
+        Instruction::of_unit(Unit::Branch).branching(BranchKind::Conditional).reading(&flags);
     let steps = [(compare, None), (branch, None)];
     let block = block(layout(&model), 0x40_0000, &steps);
     let executed = ExecutedBlock { instructions: 2, accesses: &[], next: block.fall_through };

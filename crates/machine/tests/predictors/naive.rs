@@ -58,9 +58,9 @@ impl Naive {
         match branch.kind {
             BranchKind::Conditional => {
                 let (predicted, faster) = self.direction(&model.direction, branch);
-                let known = branch.taken().then(|| self.btb(model.btb.as_ref(), branch));
+                let known = branch.is_taken().then(|| self.btb(model.btb.as_ref(), branch));
                 match known {
-                    _ if predicted != branch.taken() => Prediction::Mispredicted,
+                    _ if predicted != branch.is_taken() => Prediction::Mispredicted,
                     Some(false) => Prediction::BtbMiss,
                     _ if predicted != faster => Prediction::Overruled,
                     _ => Prediction::Predicted,
@@ -112,7 +112,7 @@ impl Naive {
 
     /// The prediction, and that of a faster predictor.
     fn direction(&mut self, model: &DirectionModel, branch: &Branch) -> (bool, bool) {
-        let (VirtualAddress(address), taken) = (branch.address, branch.taken());
+        let (VirtualAddress(address), taken) = (branch.address, branch.is_taken());
         let predicted = match model {
             DirectionModel::Taken => true,
             DirectionModel::NotTaken => false,
@@ -144,7 +144,7 @@ impl Naive {
 
     /// Each branch has counters of its own, which its history since it got its entry has trained.
     fn two_level(&mut self, model: &TwoLevelModel, branch: &Branch) -> bool {
-        let (address, taken) = (branch.address, branch.taken());
+        let (address, taken) = (branch.address, branch.is_taken());
         let set = self.places.entry(address.0 % u64::from(model.entries / model.ways)).or_default();
         let Some(at) = set.iter().position(|(known, _)| *known == address) else {
             if taken {

@@ -1,6 +1,6 @@
 //! Stack distances: the misses of LRU caches of all sizes in one pass (Mattson et al., "Evaluation
-//! techniques for storage hierarchies", IBM Systems Journal 9(2), 1970). The plugin's miss curves use
-//! them, at the level `count`.
+//! techniques for storage hierarchies", IBM Systems Journal 9(2), 1970). The plugin's miss curves use them, at the
+//! level of detail `count`.
 //!
 //! The stack distance of an access is the number of other lines that were used since the last use of
 //! its line. An LRU cache of `n` lines holds the line if the distance is less than `n`. So distances
@@ -12,8 +12,10 @@ use rustc_hash::FxHashMap;
 
 use crate::address::{LineAddress, PhysicalAddress};
 
-/// Distances from this value on are counted together.
+/// The number of distances that are counted separately. Distances from this value on are counted together.
 const DISTANCES_MAX: usize = 1 << 24;
+/// Initial number of times in the Fenwick tree. A full tree is renumbered, and grows if most of its times are in use.
+const TIMES_MIN: usize = 1 << 16;
 
 /// Stack distances over all lines, for fully associative LRU caches of any size. Needs about 40 bytes of memory
 /// for each line that was ever used, and 8 bytes for each distance up to the largest.
@@ -21,31 +23,31 @@ const DISTANCES_MAX: usize = 1 << 24;
 pub struct StackDistances {
     line_shift: u32,
     /// The time of each line's last use: an index into `marks`.
-    last: FxHashMap<LineAddress, usize>,
+    last_uses: FxHashMap<LineAddress, usize>,
     /// A Fenwick tree with a mark at the time of each last use. Times start at 1.
     marks: Vec<u32>,
     /// The time of the last access.
     now: usize,
     /// Accesses by stack distance.
-    hits: Vec<u64>,
+    accesses_by_distance: Vec<u64>,
     /// Accesses with a distance from [`DISTANCES_MAX`] on.
-    beyond: u64,
+    far_accesses: u64,
     /// First accesses to a line.
-    cold: u64,
+    first_accesses: u64,
 }
 
 impl StackDistances {
-    /// Returns empty counts for lines of `line_bytes`, a power of two.
+    /// Creates stack distances without any access. `line_bytes`: the size of a line, a power of two.
     #[must_use]
     pub fn new(line_bytes: u64) -> Self {
         StackDistances {
             line_shift: line_bytes.ilog2(),
-            last: FxHashMap::default(),
-            marks: vec![0; 1 << 16],
+            last_uses: FxHashMap::default(),
+            marks: vec![0; TIMES_MIN],
             now: 0,
-            hits: Vec::new(),
-            beyond: 0,
-            cold: 0,
+            accesses_by_distance: Vec::new(),
+            far_accesses: 0,
+            first_accesses: 0,
         }
     }
 
@@ -57,20 +59,20 @@ impl StackDistances {
             self.renumber();
         }
         self.now += 1;
-        match self.last.insert(line, self.now) {
-            None => self.cold += 1,
-            Some(before) => {
+        match self.last_uses.insert(line, self.now) {
+            None => self.first_accesses += 1,
+            Some(last_use) => {
                 // Each mark after the line's last use is another line that was used since.
-                let since = self.last.len() - self.marks_to(before) as usize;
-                distance = Some(since as u64);
-                self.mark(before, -1);
-                match since {
-                    DISTANCES_MAX.. => self.beyond += 1,
-                    since => {
-                        if self.hits.len() <= since {
-                            self.hits.resize(since + 1, 0);
+                let stack_distance = self.last_uses.len() - self.marks_to(last_use) as usize;
+                distance = Some(stack_distance as u64);
+                self.mark(last_use, -1);
+                match stack_distance {
+                    DISTANCES_MAX.. => self.far_accesses += 1,
+                    _ => {
+                        if self.accesses_by_distance.len() <= stack_distance {
+                            self.accesses_by_distance.resize(stack_distance + 1, 0);
                         }
-                        self.hits[since] += 1;
+                        self.accesses_by_distance[stack_distance] += 1;
                     }
                 }
             }
@@ -79,27 +81,27 @@ impl StackDistances {
         distance
     }
 
-    /// The misses of a fully associative LRU cache of `lines` lines. `None` if `lines` exceeds the longest
-    /// distinguished distance.
+    /// The misses of a fully associative LRU cache of `lines` lines. `None` if `lines` exceeds 2^24,
+    /// because longer distances are counted together.
     #[must_use]
     pub fn misses(&self, lines: usize) -> Option<u64> {
-        let farther: u64 = self.hits.iter().skip(lines).sum();
-        (lines <= DISTANCES_MAX).then_some(self.cold + self.beyond + farther)
+        let farther: u64 = self.accesses_by_distance.iter().skip(lines).sum();
+        (lines <= DISTANCES_MAX).then_some(self.first_accesses + self.far_accesses + farther)
     }
 
     /// Accesses to lines that were never used before.
     #[must_use]
-    pub fn cold(&self) -> u64 {
-        self.cold
+    pub fn first_accesses(&self) -> u64 {
+        self.first_accesses
     }
 
     /// Renumbers the times of last uses from 1, in their order, and leaves room for further times.
     fn renumber(&mut self) {
-        let mut uses: Vec<_> = self.last.iter().map(|(line, when)| (*when, *line)).collect();
+        let mut uses: Vec<_> = self.last_uses.iter().map(|(line, when)| (*when, *line)).collect();
         uses.sort_unstable();
-        self.marks = vec![0; (2 * uses.len() + 2).next_power_of_two().max(1 << 16)];
+        self.marks = vec![0; (2 * uses.len() + 2).next_power_of_two().max(TIMES_MIN)];
         for (time, (_, line)) in (1..).zip(&uses) {
-            self.last.insert(*line, time);
+            self.last_uses.insert(*line, time);
             self.mark(time, 1);
         }
         self.now = uses.len();
@@ -133,16 +135,16 @@ pub struct SetStackDistances {
     line_shift: u32,
     set_mask: u64,
     ways: usize,
-    /// For each set, the last lines, the most recently used first. A line is its number plus one; 0: no line.
+    /// For each set, the last lines, the most recently used first: the line's number plus one, or 0 for no line.
     stacks: Vec<u64>,
     /// Accesses by stack distance within their set.
-    hits: Vec<u64>,
+    accesses_by_distance: Vec<u64>,
     accesses: u64,
 }
 
 impl SetStackDistances {
-    /// Returns empty counts for lines of `line_bytes` and `sets`, both powers of two, and up to
-    /// `ways` ways, at least one.
+    /// Creates stack distances within sets, without any access. `line_bytes` and `sets` are powers of two. `ways`: the
+    /// largest number of ways to answer for, at least 1.
     #[must_use]
     pub fn new(line_bytes: u64, sets: u64, ways: usize) -> Self {
         SetStackDistances {
@@ -150,7 +152,7 @@ impl SetStackDistances {
             set_mask: sets - 1,
             ways,
             stacks: vec![0; sets as usize * ways],
-            hits: vec![0; ways],
+            accesses_by_distance: vec![0; ways],
             accesses: 0,
         }
     }
@@ -163,7 +165,7 @@ impl SetStackDistances {
         let stack = &mut self.stacks[first..first + self.ways];
         let depth = stack.iter().position(|held| *held == line + 1);
         if let Some(depth) = depth {
-            self.hits[depth] += 1;
+            self.accesses_by_distance[depth] += 1;
         }
         stack[..=depth.unwrap_or(self.ways - 1)].rotate_right(1);
         stack[0] = line + 1;
@@ -172,7 +174,7 @@ impl SetStackDistances {
     /// The misses of a cache with `ways` ways. `None` if `ways` exceeds the maximum.
     #[must_use]
     pub fn misses(&self, ways: usize) -> Option<u64> {
-        let hits: u64 = self.hits.iter().take(ways).sum();
+        let hits: u64 = self.accesses_by_distance.iter().take(ways).sum();
         (ways <= self.ways).then_some(self.accesses - hits)
     }
 }

@@ -41,8 +41,8 @@ proptest! {
         all.iter_mut().for_each(|address| *address /= 64);
         all.sort_unstable();
         all.dedup();
-        prop_assert_eq!(distances.cold(), all.len() as u64);
-        prop_assert_eq!(distances.misses(1 << 20), Some(distances.cold()));
+        prop_assert_eq!(distances.first_accesses(), all.len() as u64);
+        prop_assert_eq!(distances.misses(1 << 20), Some(distances.first_accesses()));
     }
 
     #[test]
@@ -67,7 +67,7 @@ fn many_uses_are_renumbered() {
     for n in 0..200_000u64 {
         distances.access(PhysicalAddress(n % 300 * 64));
     }
-    assert_eq!(distances.cold(), 300);
+    assert_eq!(distances.first_accesses(), 300);
     assert_eq!(distances.misses(299), Some(200_000));
     assert_eq!(distances.misses(300), Some(300));
 }
