@@ -142,7 +142,7 @@ pub fn position_of_vector(vector: u8) -> Option<usize> {
     SYSTEM_VECTORS.iter().position(|known| known.vector == vector)
 }
 
-/// The number of the system vector with this name.
+/// The number of the system vector with this name. `None` if Linux has no such system vector.
 #[must_use]
 pub fn vector_named(name: &str) -> Option<u8> {
     SYSTEM_VECTORS.iter().find(|known| known.name == name).map(|known| known.vector)

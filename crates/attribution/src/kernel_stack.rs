@@ -293,7 +293,7 @@ struct ThreadRun<const N: usize> {
     inclusive: Counts<N>,
 }
 
-/// The context stack of one CPU. The argument `now` of its methods has the CPU's counts so far.
+/// The context stack of one CPU. The argument `counts` of its methods is the CPU's counts so far.
 #[derive(Clone, Debug)]
 pub struct KernelStack<const N: usize = 1> {
     /// The contexts of the current task, the task itself first. Never empty.
@@ -359,9 +359,9 @@ impl<const N: usize> KernelStack<N> {
         self.profile.get_or_insert_default();
     }
 
-    /// The profile of the region up to `now`, or `None` if no profile is kept.
-    pub fn profile(&mut self, now: Counts<N>) -> Option<&Profile<N>> {
-        self.advance(now);
+    /// The profile of the region so far, or `None` if no profile is kept.
+    pub fn profile(&mut self, counts: Counts<N>) -> Option<&Profile<N>> {
+        self.advance(counts);
         self.profile.as_ref().map(|(profile, _)| profile)
     }
 
@@ -408,20 +408,20 @@ impl<const N: usize> KernelStack<N> {
         self.blocked.drain(..)
     }
 
-    /// The counts in the region of the frames that are open at `now`.
-    pub fn open_parts(&mut self, now: Counts<N>) -> impl Iterator<Item = RequestPart<N>> + '_ {
-        self.advance(now);
+    /// The counts in the region of each frame that is open.
+    pub fn open_parts(&mut self, counts: Counts<N>) -> impl Iterator<Item = RequestPart<N>> + '_ {
+        self.advance(counts);
         open_parts(&self.frames, self.region)
     }
 
     /// Starts a region of interest: rows start at zero.
-    pub fn open_region(&mut self, now: Counts<N>) {
-        self.advance(now);
+    pub fn open_region(&mut self, counts: Counts<N>) {
+        self.advance(counts);
         self.region += 1;
         (self.counting, self.has_left) = (true, false);
         self.ledger = Ledger::default();
         if let Some(profile) = &mut self.profile {
-            *profile = (Profile::default(), now[TIME]);
+            *profile = (Profile::default(), counts[TIME]);
         }
         if self.keeps_requests {
             reset_counts(&mut self.frames);
@@ -430,28 +430,28 @@ impl<const N: usize> KernelStack<N> {
     }
 
     /// The rows of the region so far.
-    pub fn rows(&mut self, now: Counts<N>) -> &Ledger<N> {
-        self.advance(now);
+    pub fn rows(&mut self, counts: Counts<N>) -> &Ledger<N> {
+        self.advance(counts);
         &self.ledger
     }
 
-    /// The CPU goes offline, which ends the region of interest for this CPU. Its rows stay until the region closes.
-    pub fn leave_region(&mut self, now: Counts<N>) {
-        self.advance(now);
+    /// Ends the region of interest for this CPU, because the CPU goes offline. Its rows stay until the region closes.
+    pub fn leave_region(&mut self, counts: Counts<N>) {
+        self.advance(counts);
         self.has_left |= self.counting;
         self.counting = false;
     }
 
     /// Adds a transition to the context that is on top already: without it, the transitions of a region do not tell
     /// when the region closed.
-    pub fn repeat_transition(&mut self, now: Counts<N>) {
-        self.advance(now);
+    pub fn repeat_transition(&mut self, counts: Counts<N>) {
+        self.advance(counts);
         self.note_top();
     }
 
     /// Ends the region of interest and returns its rows.
-    pub fn close_region(&mut self, now: Counts<N>) -> Ledger<N> {
-        self.advance(now);
+    pub fn close_region(&mut self, counts: Counts<N>) -> Ledger<N> {
+        self.advance(counts);
         (self.counting, self.has_left) = (false, false);
         std::mem::take(&mut self.ledger)
     }
@@ -523,47 +523,47 @@ impl<const N: usize> KernelStack<N> {
         self.faults
     }
 
-    /// A system call of task `pid`, which was in user mode.
-    pub fn enter_syscall(&mut self, number: u32, pid: u32, now: Counts<N>) {
-        self.advance(now);
+    /// Opens the context of a system call of task `pid`, which was in user mode.
+    pub fn enter_syscall(&mut self, number: u32, pid: u32, counts: Counts<N>) {
+        self.advance(counts);
         self.leave_user_mode(pid);
         self.push(KernelContext::Syscall(number), Entry::Syscall);
     }
 
-    /// An interrupt, exception or NMI whose handler starts with `stack_pointer`. `user`: the task that was in user
-    /// mode, or `None` if the CPU was in the kernel.
+    /// Opens the context of an interrupt, exception or NMI whose handler starts with `stack_pointer`. `user`: the task that
+    /// was in user mode, or `None` if the CPU was in the kernel.
     pub fn enter_hardware(
         &mut self,
         context: KernelContext,
         stack_pointer: u64,
         user: Option<u32>,
-        now: Counts<N>,
+        counts: Counts<N>,
     ) {
-        self.advance(now);
+        self.advance(counts);
         if let Some(pid) = user {
             self.leave_user_mode(pid);
         }
         self.push(context, Entry::Hardware { stack_pointer });
     }
 
-    /// The CPU calls a function that is followed as `context`. Examples are the handler of a softirq or of an IRQ, and
-    /// a function that an annotation names. `stack_pointer` points at the return address.
+    /// Opens the context of a called function. Examples are the handler of a softirq or of an IRQ, and a function that an
+    /// annotation names. `stack_pointer` points at the return address.
     pub fn enter_call(
         &mut self,
         context: KernelContext,
         return_to: u64,
         stack_pointer: u64,
-        now: Counts<N>,
+        counts: Counts<N>,
     ) {
-        self.advance(now);
+        self.advance(counts);
         self.push(context, Entry::Call { return_to, stack_pointer });
     }
 
-    /// The scheduler starts. If the context on top is an interrupt, its return path has called the scheduler, because its
+    /// Notes that the scheduler starts. If the context on top is an interrupt, its return path has called the scheduler, because its
     /// handler never does. From here to its `iret`, transitions show [`KernelContext::Scheduler`] in place of the interrupt,
     /// also after its task was switched out. Counts and spans do not change. Does nothing in other contexts.
-    pub fn give_way(&mut self, now: Counts<N>) {
-        self.advance(now);
+    pub fn give_way(&mut self, counts: Counts<N>) {
+        self.advance(counts);
         let top = self.frames.last_mut();
         let interrupt = top.filter(|top| matches!(top.context, KernelContext::Interrupt(_)));
         if let Some(interrupt) = interrupt.filter(|interrupt| !interrupt.gives_way) {
@@ -572,17 +572,17 @@ impl<const N: usize> KernelStack<N> {
         }
     }
 
-    /// A section of the context on top starts; [`KernelStack::leave_section`] ends it.
-    pub fn enter_section(&mut self, context: KernelContext, now: Counts<N>) {
-        self.advance(now);
+    /// Starts a section of the context on top; [`KernelStack::leave_section`] ends it.
+    pub fn enter_section(&mut self, context: KernelContext, counts: Counts<N>) {
+        self.advance(counts);
         self.push(context, Entry::Section);
     }
 
     /// Ends the section on top; returns whether there is one.
-    pub fn leave_section(&mut self, now: Counts<N>) -> bool {
+    pub fn leave_section(&mut self, counts: Counts<N>) -> bool {
         let is_section = self.top().entry == Entry::Section;
         if is_section {
-            self.advance(now);
+            self.advance(counts);
             self.close_down_to(self.frames.len() - 1);
         }
         is_section
@@ -590,7 +590,7 @@ impl<const N: usize> KernelStack<N> {
 
     /// Ends the innermost section of `context`, if nothing but functions and sections is nested in
     /// it; returns whether there is one.
-    pub fn leave_section_of(&mut self, context: KernelContext, now: Counts<N>) -> bool {
+    pub fn leave_section_of(&mut self, context: KernelContext, counts: Counts<N>) -> bool {
         let is_followed =
             |frame: &&Frame<N>| matches!(frame.entry, Entry::Section | Entry::Call { .. });
         let above = self.frames.iter().rev().take_while(is_followed);
@@ -598,15 +598,15 @@ impl<const N: usize> KernelStack<N> {
             .enumerate()
             .find(|(_, frame)| frame.context == context && frame.entry == Entry::Section);
         let Some((frames_above, _)) = section else { return false };
-        self.advance(now);
+        self.advance(counts);
         self.close_down_to(self.frames.len() - 1 - frames_above);
         true
     }
 
-    /// The CPU is at `address` with `stack_pointer`: the followed functions and the waiting functions with this return
-    /// address have returned. There may be several, because a function can end with a jump to another function (tail
-    /// call).
-    pub fn at_return_address(&mut self, address: u64, stack_pointer: u64, now: Counts<N>) {
+    /// Ends the followed functions and the waiting functions whose return address is `address`, the CPU's current address.
+    /// There may be several, because a function can end with a jump to another function (tail call). The return has popped
+    /// the return address: `stack_pointer` is above it.
+    pub fn at_return_address(&mut self, address: u64, stack_pointer: u64, counts: Counts<N>) {
         // The return has popped the return address.
         let called_from = stack_pointer.wrapping_sub(8);
         let returns = |wait: &Wait| (wait.return_to, wait.stack_pointer) == (address, called_from);
@@ -616,17 +616,18 @@ impl<const N: usize> KernelStack<N> {
         }
         let entry = Entry::Call { return_to: address, stack_pointer: called_from };
         while let Some(position) = self.frames.iter().rposition(|frame| frame.entry == entry) {
-            self.advance(now);
+            self.advance(counts);
             self.close_down_to(position);
         }
     }
 
-    /// An `iret` to the kernel, with the return address at `stack_pointer`. The handler started with this stack
-    /// pointer. If the processor pushed an error code, the handler started one word lower. If the handler moved its
-    /// frame to make room for a call that it emulates (`int3`), it started up to six words higher. The handlers nested
-    /// in it start at lower addresses, below its saved registers, so the range does not include them.
-    pub fn return_to_kernel(&mut self, stack_pointer: u64, now: Counts<N>) {
-        self.advance(now);
+    /// Ends the handler that returns to the kernel by `iret`, with the return address at `stack_pointer`.
+    ///
+    /// The handler started with this stack pointer. If the processor pushed an error code, the handler started one word
+    /// lower. If the handler moved its frame to make room for a call that it emulates (`int3`), it started up to six words
+    /// higher. Nested handlers start at lower addresses, below the saved registers, so the range excludes them.
+    pub fn return_to_kernel(&mut self, stack_pointer: u64, counts: Counts<N>) {
+        self.advance(counts);
         let may_return = |frame: &Frame<N>| match frame.entry {
             Entry::Hardware { stack_pointer: entry_pointer } => {
                 entry_pointer.wrapping_add(ERROR_CODE_BYTES).wrapping_sub(stack_pointer)
@@ -645,9 +646,9 @@ impl<const N: usize> KernelStack<N> {
         }
     }
 
-    /// The CPU returns to user mode of task `pid`: all contexts above the task end.
-    pub fn return_to_user(&mut self, pid: u32, now: Counts<N>) {
-        self.advance(now);
+    /// Ends all contexts above the task, because the CPU returns to user mode of task `pid`.
+    pub fn return_to_user(&mut self, pid: u32, counts: Counts<N>) {
+        self.advance(counts);
         if self.frames.len() > 1 {
             self.close_down_to(1);
         }
@@ -661,8 +662,8 @@ impl<const N: usize> KernelStack<N> {
         self.top().is_fault()
     }
 
-    /// The page fault on top is at least as specific as `kind`: raises its kind.
-    /// Without a page fault on top, does nothing.
+    /// Raises the kind of the page fault on top to `kind`, unless its kind is more specific. Does nothing without a
+    /// page fault on top.
     pub fn classify_fault(&mut self, kind: FaultKind) {
         if let Some(top) = self.frames.last_mut().filter(|top| top.is_fault()) {
             top.fault = top.fault.max(kind);
@@ -698,7 +699,7 @@ impl<const N: usize> KernelStack<N> {
         top.is_fault().then_some(top.fault)
     }
 
-    /// The task has called a function that waits for an event. `wait`: the caller's number for the function, not 0.
+    /// Notes that the task has called a function that waits for an event. `wait`: the caller's number for the function, not 0.
     /// `stack_pointer` points at the return address. [`KernelStack::at_return_address`] ends the wait.
     pub fn enter_wait(&mut self, wait: u32, return_to: u64, stack_pointer: u64) {
         self.leave_waits(stack_pointer);
@@ -733,8 +734,8 @@ impl<const N: usize> KernelStack<N> {
         }
     }
 
-    /// The task leaves the CPU at `now`, by the clock that [`KernelStack::arrive`] uses, too. `blocks`: whether
-    /// it waits for an event. If not, it could have continued (preemption). `stack_pointer`: functions whose
+    /// Notes that the task leaves the CPU at `now`, by the clock that [`KernelStack::arrive`] uses, too. `blocks`: whether
+    /// the task waits for an event; otherwise it could have continued (preemption). `stack_pointer`: functions whose
     /// entry is below it have returned.
     pub fn leave(&mut self, blocks: bool, stack_pointer: u64, now: u64) {
         self.leave_waits(stack_pointer);
@@ -743,8 +744,8 @@ impl<const N: usize> KernelStack<N> {
         self.time.away = Some(Away { since: now, blocks, woken_at: None, wait, region });
     }
 
-    /// The current task was switched in at `now`: adds its time off the CPUs. If the task was blocked within the
-    /// region, the blocked time also becomes a span for each service that the task is in.
+    /// Adds the current task's time off the CPUs, which ends at `now`. If the task was blocked within the region, the blocked
+    /// time also becomes a span for each service that the task is in.
     pub fn arrive(&mut self, now: u64) {
         let Some(away) = self.time.away.take() else { return };
         let off = away.off_cpu_until(now);
@@ -762,21 +763,21 @@ impl<const N: usize> KernelStack<N> {
         }
     }
 
-    /// The current task starts to exit. If a signal ends it inside another context than the system call that asks for the
-    /// exit, the exit is a context of its own. It lasts until [`KernelStack::end_task`].
-    pub fn start_exit(&mut self, now: Counts<N>) {
+    /// Notes that the current task starts to exit. If a signal ends the task inside another context than the system call
+    /// that asks for the exit, the exit becomes a context of its own, until [`KernelStack::end_task`].
+    pub fn start_exit(&mut self, counts: Counts<N>) {
         let top = self.top();
         let is_exit_call = top.entry == Entry::Syscall && top.ends_with_task();
         if self.frames.len() > 1 && !is_exit_call {
-            self.enter_section(KernelContext::Exit, now);
+            self.enter_section(KernelContext::Exit, counts);
         }
     }
 
-    /// The task has ended, and so have all contexts above it. The call that asked for the end and the functions that
-    /// the task was in are complete. A signal can also end the task inside any other system call, interrupt or exception.
+    /// Ends the task and all contexts above it. The call that asked for the end and the functions that the task was in
+    /// are complete. A signal can also end the task inside any other system call, interrupt or exception.
     /// That context executed the task's exit and does not complete: its time would be longer than its own work.
-    pub fn end_task(&mut self, now: Counts<N>) {
-        self.advance(now);
+    pub fn end_task(&mut self, counts: Counts<N>) {
+        self.advance(counts);
         while self.frames.len() > 1 {
             let position = self.frames.len() - 1;
             if self.frames[position].ends_with_task() {
@@ -801,23 +802,23 @@ impl<const N: usize> KernelStack<N> {
     }
 
     /// Replaces the task at the bottom by `task` if it was unknown. The contexts above it stay.
-    pub fn identify(&mut self, task: KernelContext, now: Counts<N>) {
-        self.advance(now);
+    pub fn identify(&mut self, task: KernelContext, counts: Counts<N>) {
+        self.advance(counts);
         if self.frames[0].context == KernelContext::Unknown {
             self.set_task(task);
         }
     }
 
     /// Drops all contexts above the task, and replaces the task by `task`.
-    pub fn restart(&mut self, task: KernelContext, now: Counts<N>) {
-        self.advance(now);
+    pub fn restart(&mut self, task: KernelContext, counts: Counts<N>) {
+        self.advance(counts);
         self.abandon_all();
         self.set_task(task);
     }
 
     /// Switches to the stack of another task. Returns the stack of the previous task.
-    pub fn switch_to(&mut self, next: Frames<N>, now: Counts<N>) -> Frames<N> {
-        self.advance(now);
+    pub fn switch_to(&mut self, next: Frames<N>, counts: Counts<N>) -> Frames<N> {
+        self.advance(counts);
         let frames = std::mem::replace(&mut self.frames, next.frames);
         let time = std::mem::replace(&mut self.time, next.time);
         if let Some(task) = self.frames.first()
@@ -852,10 +853,10 @@ impl<const N: usize> KernelStack<N> {
         sum
     }
 
-    /// The current kernel thread is about to leave the CPU: its run becomes a span. A run that started before the
-    /// region gives no span. Call this only for threads whose runs are spans, such as the threads of IRQ lines.
-    pub fn complete_run(&mut self, now: Counts<N>) {
-        self.advance(now);
+    /// Turns the run of the current kernel thread, which is about to leave the CPU, into a span. A run that started before
+    /// the region gives no span. Call this only for threads whose runs are spans, such as the threads of IRQ lines.
+    pub fn complete_run(&mut self, counts: Counts<N>) {
+        self.advance(counts);
         let Some(run) = self.thread_run.take() else { return };
         if !(self.counting && run.region == self.region) {
             return;
@@ -893,16 +894,16 @@ impl<const N: usize> KernelStack<N> {
 
     /// Charges the counts since the last event to the context on top, and to the profile. Call it before each change of the
     /// stack. If a count has decreased, charges nothing and counts the fault.
-    fn advance(&mut self, now: Counts<N>) {
+    fn advance(&mut self, counts: Counts<N>) {
         let mut amounts = [0; N];
         for (index, amount) in amounts.iter_mut().enumerate() {
-            let Some(used) = now[index].checked_sub(self.charged_to[index]) else {
+            let Some(used) = counts[index].checked_sub(self.charged_to[index]) else {
                 self.faults.backward += 1;
                 return;
             };
             *amount = used;
         }
-        let counts_at_start = std::mem::replace(&mut self.charged_to, now);
+        let counts_at_start = std::mem::replace(&mut self.charged_to, counts);
         if !self.counting {
             if self.has_left {
                 self.frames.iter_mut().for_each(|frame| frame.is_partial = true);
@@ -914,12 +915,12 @@ impl<const N: usize> KernelStack<N> {
             self.ledger.charge_at(self.top_row, &amounts);
             if let Some((profile, opened_at)) = &mut self.profile {
                 let start_time = counts_at_start[TIME].saturating_sub(*opened_at);
-                profile.charge(Mode::of(top.context), start_time, amounts[TIME], &amounts);
+                profile.charge(Mode::of_context(top.context), start_time, amounts[TIME], &amounts);
             }
         }
     }
 
-    /// Another context may be on top: finds its row, and keeps the transition. Must follow each change of the top.
+    /// Finds the row of the context on top, and keeps the transition to it. Must follow each change of the top.
     fn note_top(&mut self) {
         if !self.counting {
             return;
@@ -932,7 +933,7 @@ impl<const N: usize> KernelStack<N> {
         }
     }
 
-    /// The CPU enters the kernel from user mode of task `pid`: no context can be above the task.
+    /// Abandons all contexts above the task, because the CPU enters the kernel from user mode of task `pid`.
     fn leave_user_mode(&mut self, pid: u32) {
         self.abandon_all();
         if self.frames[0].context != KernelContext::User(pid) {

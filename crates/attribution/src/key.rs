@@ -39,8 +39,8 @@ keys! {
     /// The system calls of calibration and of the benchmarks of the probes themselves.
     KEY_BENCH = 51;
     KEY_NAPI = 52;
-    /// Functions of high-resolution timers. As for the next four keys, each function has its own row. The row of
-    /// the key without a function is for functions that found no free row.
+    /// Functions of high-resolution timers. Each function of a timer, work item, tasklet or of RCU has its own row. The row
+    /// of the key without a function is for functions that found no free row.
     KEY_HRTIMER = 53;
     /// Functions of timers of the timer wheel.
     KEY_TIMER = 54;
@@ -103,7 +103,7 @@ pub enum ContextKey {
 impl ContextKey {
     /// The meaning of `key`, or `None` if no context has this key.
     #[must_use]
-    pub fn of(key: u32) -> Option<ContextKey> {
+    pub fn from_key(key: u32) -> Option<ContextKey> {
         match key {
             KEY_VECTOR..KEY_SOFTIRQ => Some(ContextKey::Vector(key - KEY_VECTOR)),
             KEY_SOFTIRQ..KEY_NMI => Some(ContextKey::Softirq(key - KEY_SOFTIRQ)),
@@ -162,32 +162,35 @@ mod tests {
 
     #[test]
     fn each_key_stands_for_one_context() {
-        assert_eq!(ContextKey::of(KEY_NONE), None);
+        assert_eq!(ContextKey::from_key(KEY_NONE), None);
         let last_vector = SYSTEM_VECTORS.len() as u32 - 1;
-        assert_eq!(ContextKey::of(KEY_VECTOR + last_vector), Some(ContextKey::Vector(last_vector)));
+        assert_eq!(
+            ContextKey::from_key(KEY_VECTOR + last_vector),
+            Some(ContextKey::Vector(last_vector))
+        );
         let last_softirq = SOFTIRQS.len() as u32 - 1;
-        let last = ContextKey::of(KEY_SOFTIRQ + last_softirq);
+        let last = ContextKey::from_key(KEY_SOFTIRQ + last_softirq);
         assert_eq!(last, Some(ContextKey::Softirq(last_softirq)));
-        assert_eq!(ContextKey::of(KEY_NMI), Some(ContextKey::Nmi));
-        assert_eq!(ContextKey::of(KEY_NAPI), Some(ContextKey::Napi));
-        let callbacks = (KEY_HRTIMER..=KEY_RCU).map(ContextKey::of);
+        assert_eq!(ContextKey::from_key(KEY_NMI), Some(ContextKey::Nmi));
+        assert_eq!(ContextKey::from_key(KEY_NAPI), Some(ContextKey::Napi));
+        let callbacks = (KEY_HRTIMER..=KEY_RCU).map(ContextKey::from_key);
         let kinds = ContextKind::CALLBACKS.map(|kind| Some(ContextKey::Callback(kind)));
         assert!(callbacks.eq(kinds));
-        assert_eq!(ContextKey::of(KEY_RCU + 1), None);
-        assert_eq!(ContextKey::of(KEYS_DENSE), Some(ContextKey::Irq(IRQS_DENSE)));
+        assert_eq!(ContextKey::from_key(KEY_RCU + 1), None);
+        assert_eq!(ContextKey::from_key(KEYS_DENSE), Some(ContextKey::Irq(IRQS_DENSE)));
         let last_irq = KEY_DELAY_SOFTIRQ - 1 - KEY_IRQ;
-        assert_eq!(ContextKey::of(KEY_DELAY_SOFTIRQ - 1), Some(ContextKey::Irq(last_irq)));
-        let delay = ContextKey::of(KEY_DELAY_SOFTIRQ + last_softirq);
+        assert_eq!(ContextKey::from_key(KEY_DELAY_SOFTIRQ - 1), Some(ContextKey::Irq(last_irq)));
+        let delay = ContextKey::from_key(KEY_DELAY_SOFTIRQ + last_softirq);
         assert_eq!(delay, Some(ContextKey::DelayOfSoftirq(last_softirq)));
         let kinds = [ContextKind::Work, ContextKind::Hrtimer, ContextKind::Timer];
-        let delays = [KEY_DELAY_WORK, KEY_DELAY_HRTIMER, KEY_DELAY_TIMER].map(ContextKey::of);
+        let delays = [KEY_DELAY_WORK, KEY_DELAY_HRTIMER, KEY_DELAY_TIMER].map(ContextKey::from_key);
         assert_eq!(delays, kinds.map(|kind| Some(ContextKey::DelayOfFunctions(kind))));
-        assert_eq!(ContextKey::of(KEY_IRQ_THREAD + 50), Some(ContextKey::IrqThread(50)));
-        let delay = ContextKey::of(KEY_DELAY_IRQ_THREAD + 50);
+        assert_eq!(ContextKey::from_key(KEY_IRQ_THREAD + 50), Some(ContextKey::IrqThread(50)));
+        let delay = ContextKey::from_key(KEY_DELAY_IRQ_THREAD + 50);
         assert_eq!(delay, Some(ContextKey::DelayOfIrqThread(50)));
         let last_thread = KEY_DELAY_IRQ_THREAD - 1 - KEY_IRQ_THREAD;
         assert!(last_thread >= 1 << 22, "Linux numbers processes up to 2^22");
-        assert_eq!(ContextKey::of(KEY_SECOND + KEY_IRQ), None);
+        assert_eq!(ContextKey::from_key(KEY_SECOND + KEY_IRQ), None);
     }
 
     #[test]

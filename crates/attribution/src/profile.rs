@@ -27,7 +27,7 @@ impl Mode {
 
     /// The mode of a CPU in this context.
     #[must_use]
-    pub fn of(context: KernelContext) -> Mode {
+    pub fn of_context(context: KernelContext) -> Mode {
         match context {
             KernelContext::User(_) => Mode::User,
             KernelContext::Idle => Mode::Idle,

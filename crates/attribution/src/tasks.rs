@@ -32,10 +32,10 @@ impl<const N: usize> TaskStacks<N> {
         stack: &mut KernelStack<N>,
         (previous, died): (u64, bool),
         (next, context): (u64, KernelContext),
-        now: Counts<N>,
+        counts: Counts<N>,
     ) {
         let frames = self.saved.remove(&next).unwrap_or_else(|| Frames::new(context));
-        let frames = stack.switch_to(frames, now);
+        let frames = stack.switch_to(frames, counts);
         if died {
             return;
         }
