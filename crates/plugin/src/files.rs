@@ -7,7 +7,9 @@ use std::path::Path;
 
 use plugin_interface::symbols::FILE_BYTES_MAX;
 
-/// The parsed content of a file, or the default value if the options name no file. Fails like [`parse`].
+/// The parsed content of a file, or the default value if the options name no file.
+///
+/// Fails if the file cannot be read or is longer than [`FILE_BYTES_MAX`], or if `parse_text` fails.
 pub(crate) fn parse_given<T: Default>(
     path: Option<&Path>,
     parse_text: fn(&str) -> Result<T, String>,

@@ -214,22 +214,22 @@ impl Session {
         vcpu: u32,
         remaining: u32,
     ) -> Option<(&mut Tracker, Moment<'_>)> {
-        let now = cpu::with_vcpu(vcpu, |cpu| cpu.counts_before(remaining));
-        self.moment_with(vcpu, now)
+        let counts = cpu::with_vcpu(vcpu, |cpu| cpu.counts_before(remaining));
+        self.moment_with(vcpu, counts)
     }
 
-    /// Like [`Session::moment`], for an event that only observes: nothing retires. On a core of several threads, instructions
-    /// would issue earlier. The counts are those of the instructions that have retired: all earlier blocks, on a core of one
-    /// thread.
+    /// The moment of an event that only observes, so no instruction retires for it: on a core of several threads,
+    /// instructions would issue earlier. The counts include the retired instructions: all earlier blocks, on a
+    /// core of one thread. `None`: as for [`Session::moment`].
     fn observed_moment(&mut self, vcpu: u32, remaining: u32) -> Option<(&mut Tracker, Moment<'_>)> {
-        let now = cpu::with_vcpu(vcpu, |cpu| cpu.retired_counts(remaining));
-        self.moment_with(vcpu, now)
+        let counts = cpu::with_vcpu(vcpu, |cpu| cpu.retired_counts(remaining));
+        self.moment_with(vcpu, counts)
     }
 
-    fn moment_with(&mut self, vcpu: u32, now: Counts) -> Option<(&mut Tracker, Moment<'_>)> {
+    fn moment_with(&mut self, vcpu: u32, counts: Counts) -> Option<(&mut Tracker, Moment<'_>)> {
         let registers = self.registers?;
         let (qemu, clock) = (&mut self.qemu, &self.clock);
-        Some((&mut self.tracker, Moment { qemu, clock, vcpu, registers, now }))
+        Some((&mut self.tracker, Moment { qemu, clock, vcpu, registers, now: counts }))
     }
 
     /// The counts of a vCPU that its PMU shows. `remaining`: how many instructions of the block have not executed yet.
@@ -389,9 +389,9 @@ impl Session {
         if !self.regions.is_open() || self.writer.has_ended() {
             return;
         }
-        let opened_at = self.regions.opened_at(vcpu as usize);
+        let opening_cycle = self.regions.opening_cycle(vcpu as usize);
         let now = cpu::with_vcpu(vcpu, |cpu| cpu.counts())[TIME];
-        let open_ns = self.clock.ns_of(now.saturating_sub(opened_at));
+        let open_ns = self.clock.ns_of(now.saturating_sub(opening_cycle));
         if !self.spans.end_region(open_ns) {
             return;
         }
@@ -405,7 +405,7 @@ impl Session {
         }
         self.clock.count_halts(vcpu);
         let vcpu_counts = self.level.counts_between_blocks();
-        let length_cycles = vcpu_counts[vcpu as usize][TIME].saturating_sub(opened_at);
+        let length_cycles = vcpu_counts[vcpu as usize][TIME].saturating_sub(opening_cycle);
         let length_ns = self.clock.ns_of(length_cycles);
         self.close_early(vcpu, &vcpu_counts);
         self.clock_jump_ns = stop_rule.window_ns.saturating_sub(length_ns);
@@ -428,8 +428,8 @@ impl Session {
     /// Writes a last transition of each vCPU, to the context that it executes. The guest does not know when the region
     /// closed, so the bench that joins transitions with the guest's records needs the time of the close.
     fn write_present_contexts(&mut self, vcpu_counts: &[Counts]) {
-        for (tracked, now) in self.tracker.cpus.iter_mut().zip(vcpu_counts) {
-            tracked.stack.repeat_transition(*now);
+        for (tracked, counts) in self.tracker.cpus.iter_mut().zip(vcpu_counts) {
+            tracked.stack.repeat_transition(*counts);
         }
         (0..self.cpus).for_each(|vcpu| self.pass_on_tracked_event(vcpu));
     }
@@ -502,29 +502,29 @@ impl Session {
         }
     }
 
-    /// Ends the open region for a vCPU that goes offline. `now`: its counts.
-    pub(crate) fn go_offline(&mut self, vcpu: u32, now: &Counts) {
-        if !self.regions.go_offline(vcpu as usize, now) {
+    /// Ends the open region for a vCPU that goes offline. `counts`: the counts of the vCPU.
+    pub(crate) fn go_offline(&mut self, vcpu: u32, counts: &Counts) {
+        if !self.regions.go_offline(vcpu as usize, counts) {
             return;
         }
         let Session { regions, tracker, annotations, qemu, writer, .. } = self;
         annotations.go_offline(vcpu);
         let edge = RegionEdge::Close;
         region_rows::write_kernel_counts_of(vcpu as usize, regions, edge, tracker, qemu, writer);
-        tracker.cpus[vcpu as usize].stack.leave_region(*now);
+        tracker.cpus[vcpu as usize].stack.leave_region(*counts);
         cpu::with_vcpu(vcpu, |cpu| cpu.set_sampled_region(None));
-        self.write_hotplug(vcpu, HotplugState::Offline, now);
+        self.write_hotplug(vcpu, HotplugState::Offline, counts);
     }
 
-    /// Writes that a vCPU is online again, if it went offline in the open region. `now`: its counts.
-    pub(crate) fn come_online(&mut self, vcpu: u32, now: &Counts) {
+    /// Writes that a vCPU is online again, if it went offline in the open region. `counts`: the counts of the vCPU.
+    pub(crate) fn come_online(&mut self, vcpu: u32, counts: &Counts) {
         if self.regions.is_open() && self.regions.went_offline(vcpu as usize) {
-            self.write_hotplug(vcpu, HotplugState::Online, now);
+            self.write_hotplug(vcpu, HotplugState::Online, counts);
         }
     }
 
-    fn write_hotplug(&mut self, cpu: u32, state: HotplugState, now: &Counts) {
-        let hotplug = Hotplug { cpu, region: self.regions.number(), state, at: now[TIME] };
+    fn write_hotplug(&mut self, cpu: u32, state: HotplugState, counts: &Counts) {
+        let hotplug = Hotplug { cpu, region: self.regions.number(), state, at: counts[TIME] };
         self.writer.write(&Record::Hotplug(hotplug));
     }
 

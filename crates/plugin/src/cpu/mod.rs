@@ -248,14 +248,14 @@ fn known_running_vcpu<const SINGLE_VCPU: bool>() -> Option<u32> {
     if SINGLE_VCPU {
         return Some(0);
     }
-    // SAFETY: as above.
+    // SAFETY: one thread runs all vCPUs; this reference does not outlive the function.
     let running = unsafe { &*MACHINE.running.get() };
     (running.current.get() == running.handle).then_some(running.index)
 }
 
 /// Sets QEMU's variable that names the running vCPU. Needed on a machine with several vCPUs.
 pub(crate) fn set_current_cpu_variable(current: CurrentCpu) {
-    // SAFETY: as above.
+    // SAFETY: one thread runs all vCPUs; no reference to the value is alive.
     unsafe { (*MACHINE.running.get()).current = current };
 }
 
@@ -411,8 +411,8 @@ impl Cpu {
         self.exits = exits;
     }
 
-    /// The vCPU waits for its hypervisor before its next instruction, if the model has one and counts cycles at this level.
-    /// `cycles`: chooses the cost of this exit.
+    /// Makes the vCPU wait for its hypervisor before its next instruction, if the model has one and counts cycles at this
+    /// level. `cycles`: chooses the cost of this exit.
     ///
     /// The wait may be longer than a time slice. Meanwhile a vCPU executes one block in each round until the others
     /// have caught up, so it may be ahead of them by the whole wait.
@@ -556,7 +556,7 @@ impl Cpu {
         self.engine_counts_cycles
     }
 
-    /// The core of the level `ooo`, in use now or not.
+    /// The core of the level `ooo`, in use now or not. `None` if the vCPU has another model or none.
     fn pipeline(&mut self) -> Option<&mut Pipeline> {
         self.engine.pipeline()
     }
@@ -628,7 +628,8 @@ impl Cpu {
         self.retired_counts(remaining)
     }
 
-    /// Like [`Cpu::counts_before`], without retiring the block's executed instructions: their cycles are missing.
+    /// The counts if the last `remaining` instructions of the block that was started last have not executed. Does not retire
+    /// the block's executed instructions on a core: their cycles are missing.
     pub(crate) fn retired_counts(&self, remaining: u32) -> Counts {
         let mut counts = self.counts();
         // A core has not received the remaining instructions yet, so their cycles are not in its counts.
@@ -681,7 +682,7 @@ impl Cpu {
         self.has_raised_exception = true;
     }
 
-    /// The vCPU enters a handler instead of the instruction at `address`. Returns whether it handles an exception. At
+    /// Makes the vCPU enter a handler instead of the instruction at `address`. Returns whether it handles an exception. At
     /// an interrupt the previous block has run to its end.
     pub(crate) fn deliver(&mut self, address: VirtualAddress) -> bool {
         let is_exception = std::mem::take(&mut self.has_raised_exception);
@@ -718,7 +719,8 @@ impl Cpu {
         }
     }
 
-    /// An exception occurred at `address`. The block's instructions from that address on were not executed.
+    /// Leaves the block in execution because of an exception at `address`. Uncounts the instructions from that address on,
+    /// which have not executed.
     fn leave_block_at_exception(&mut self, address: VirtualAddress) {
         // SAFETY: null, or kept by the arena until a flush, which clears it.
         let Some(block) = (unsafe { self.block.as_ref() }) else { return };
@@ -735,7 +737,7 @@ impl Cpu {
     /// device: see `plain::on_single_access`. Uncounts the instructions after it. Call it once for each block: it keeps
     /// `self.block`, so a second call would subtract again.
     fn leave_block_after(&mut self, address: VirtualAddress) {
-        // SAFETY: as above.
+        // SAFETY: null, or kept by the arena until a flush, which clears it.
         let Some(block) = (unsafe { self.block.as_ref() }) else { return };
         if let Some(index) = block.index_of(address) {
             self.uncount_last(block, block.length() - index - 1);
@@ -781,7 +783,7 @@ impl Cpu {
         self.cycles() >= self.pmu_deadline
     }
 
-    /// The guest reads the clock. Before the next block, `ahead_ns` is added to the time that it has read.
+    /// Notes that the guest reads the clock. Before the next block, `ahead_ns` is added to the time that it has read.
     pub(crate) fn read_clock(&mut self, ahead_ns: i64) {
         self.clock_ahead = Some(ahead_ns);
         self.set_due();
@@ -811,7 +813,7 @@ impl Cpu {
         self.set_due();
     }
 
-    /// A device has written memory, or a vCPU has stored to a page with code. At the level `timed` the vCPU's caches
+    /// Applies a device's write to memory, or a vCPU's store to a page with code. At the level `timed` the vCPU's caches
     /// see a device's write. At the level `ooo` the core drops the instructions that it has decoded from this memory.
     pub(crate) fn observe_write(&mut self, write: Write) {
         match &mut self.engine {
@@ -831,9 +833,12 @@ impl Cpu {
         }
     }
 
-    /// The vCPU is about to execute an instruction that flushes the cache line of `address`. `remaining`: how many
-    /// instructions of the block have not executed yet, this one included. Returns the memory whose code the cores of
-    /// all vCPUs must forget, if any.
+    /// Flushes the cache line of `address` from the model in use, as `clflush` and `clwb` do. Call this before the
+    /// instruction executes. `remaining`: the block's instructions that have not executed yet, with the flush.
+    ///
+    /// Returns the memory that has left all caches: the caller makes the cores of all vCPUs forget its code. `None` if the
+    /// caches keep the line or nothing is mapped at the address, and at each level but `ooo`: no core keeps decoded code there.
+    /// Shadow caches keep the line.
     pub(crate) fn flush_line(
         &mut self,
         flush: FlushedLine,
@@ -842,7 +847,7 @@ impl Cpu {
     ) -> Option<Range<PhysicalAddress>> {
         match &mut self.engine {
             // A flush that keeps the line only writes it to memory. The level `timed` neither times nor counts that.
-            Engine::Timed(model) if self.engine_counts_cycles && !flush.keeps => {
+            Engine::Timed(model) if self.engine_counts_cycles && !flush.keeps_line => {
                 if let Some(physical) = physical::translate(address) {
                     model.flush_line(physical);
                 }
@@ -850,13 +855,13 @@ impl Cpu {
             }
             Engine::Ooo(pipeline) if self.engine_counts_cycles => {
                 pipeline.retire_pending(remaining);
-                pipeline.flush_line(address, flush.keeps)
+                pipeline.flush_line(address, flush.keeps_line)
             }
             _ => None,
         }
     }
 
-    /// The vCPU leaves the block that was started last before its last `count` instructions.
+    /// Leaves the block in execution, whose last `count` instructions do not execute.
     pub(crate) fn leave_block(&mut self, count: u32) {
         // SAFETY: null, or kept by the arena until a flush, which clears it.
         if let Some(block) = unsafe { self.block.as_ref() } {

@@ -42,7 +42,7 @@ pub(crate) extern "C" fn on_block<B: BeforeBlock, const SINGLE_VCPU: bool>(
         cpu.branches += u64::from(block.description.ends_in_branch);
         cpu.block = &raw const block.description;
         cpu.has_abandoned_block = false;
-        // SAFETY: as above.
+        // SAFETY: these callbacks are registered only when there is a pipeline.
         unsafe { cpu.engine.pipeline_unchecked() }.start_block(&block.template);
     });
 }
@@ -120,7 +120,7 @@ fn keep_access<const IS_STORE: bool>(
     (access, address): (u32, VirtualAddress),
 ) {
     with_vcpu(vcpu, |cpu| {
-        // SAFETY: as above.
+        // SAFETY: these callbacks are registered only when there is a pipeline.
         let pipeline = unsafe { cpu.engine.pipeline_unchecked() };
         match (physical::known_bytes(access), pipeline.pages.get(address)) {
             (Some(bytes), Some(physical)) if bytes_in_first(address, bytes) == bytes => {

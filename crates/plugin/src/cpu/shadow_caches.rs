@@ -61,7 +61,7 @@ extern "C" fn on_access<const SINGLE_VCPU: bool, const IS_STORE: bool>(
     let pc = VirtualAddress(instruction.addr() as u64);
     let vcpu = known_running_vcpu::<SINGLE_VCPU>().unwrap_or_else(running_vcpu);
     with_vcpu(vcpu, |cpu| {
-        // SAFETY: as above.
+        // SAFETY: these callbacks are registered only when there are shadow caches.
         let shadow_caches = unsafe { cpu.engine.shadow_caches_unchecked() };
         let (cpu, bytes) = (vcpu as usize, physical::access_bytes(access));
         let address = VirtualAddress(address);

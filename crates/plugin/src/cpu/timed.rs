@@ -32,7 +32,7 @@ pub(crate) extern "C" fn on_block<B: BeforeBlock, const SINGLE_VCPU: bool>(
 #[inline(never)]
 fn begin_after_due_work<B: BeforeBlock>(block: *const Block) {
     let vcpu = running_vcpu();
-    // SAFETY: as above.
+    // SAFETY: the arena keeps the block while there is code that passes it.
     let description = unsafe { &*block };
     if is_due(vcpu, description) {
         B::before_block(vcpu, description);
@@ -55,7 +55,7 @@ fn is_due(vcpu: u32, block: &Block) -> bool {
 #[inline(always)]
 fn begin(vcpu: u32, block: *const Block) {
     with_vcpu(vcpu, |cpu| {
-        // SAFETY: as above.
+        // SAFETY: the arena keeps the block. These callbacks are registered only when there is this model.
         let (description, model) = unsafe { (&*block, cpu.engine.timed_unchecked()) };
         cpu.block = block;
         cpu.branches += u64::from(description.ends_in_branch);
@@ -85,7 +85,7 @@ pub(crate) extern "C" fn on_access<const SINGLE_VCPU: bool, const IS_STORE: bool
 ) {
     let was_fast = match (known_running_vcpu::<SINGLE_VCPU>(), physical::known_bytes(access)) {
         (Some(vcpu), Some(bytes)) => with_vcpu(vcpu, |cpu| {
-            // SAFETY: as above.
+            // SAFETY: these callbacks are registered only when there is this model.
             let model = unsafe { cpu.engine.timed_unchecked() };
             if IS_STORE {
                 model.store_fast(VirtualAddress(address), bytes)
@@ -104,7 +104,7 @@ pub(crate) extern "C" fn on_access<const SINGLE_VCPU: bool, const IS_STORE: bool
 #[inline(never)]
 fn access_slow_path<const IS_STORE: bool>(access: u32, address: VirtualAddress) {
     with_vcpu(running_vcpu(), |cpu| {
-        // SAFETY: as above.
+        // SAFETY: these callbacks are registered only when there is this model.
         let model = unsafe { cpu.engine.timed_unchecked() };
         let translate = |address| physical::address_of_access(access, address);
         if IS_STORE {

@@ -256,8 +256,6 @@ pub(crate) fn find_disks(
 }
 
 impl Delays {
-    /// Keeps the running request, which has reached `event` at `node`. The caller must then pause it by the returned
-    /// functions. `None`: the request is not held.
     fn hold(&mut self, node: usize, event: c_int) -> Option<Coroutines> {
         let held = self.held.as_ref()?;
         let number = self.disks.iter().position(|disk| disk.node == node)?;
@@ -329,12 +327,13 @@ pub(crate) fn schedule_new_requests() {
     }
 }
 
-/// See [`Delays::hold`].
+/// Keeps the running request, which has reached `event` at `node`. The caller must then pause it by the returned functions.
+/// `None`: the request is not held.
 pub(crate) fn hold(node: usize, event: c_int) -> Option<Coroutines> {
     lock().hold(node, event)
 }
 
-/// The coroutines and the timer that wake requests, once the disks are known.
+/// The coroutines and the timer that wake requests. `None` until the disks are known.
 pub(crate) fn coroutines_and_timer() -> Option<(Coroutines, Timer)> {
     lock().held.as_ref().map(|held| (held.coroutines, held.timer))
 }

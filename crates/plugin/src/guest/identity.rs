@@ -104,13 +104,13 @@ fn answered(
     match asking.question {
         Question::Msr => {
             let msr = session.options.msrs.iter().find(|msr| msr.number == asked)?.value;
-            restored(vcpu, return_address)?;
+            restore_state(vcpu, return_address)?;
             session.qemu.put_edx_eax(registers, msr)?;
         }
         Question::Cpuid => {
             let leaf = session.qemu.register_value(registers.rax) as u32;
             let answer = leaf_of(&session.options.cpuid, leaf, asked)?;
-            restored(vcpu, return_address)?;
+            restore_state(vcpu, return_address)?;
             put_leaf(session, registers, answer)?;
         }
     }
@@ -120,12 +120,12 @@ fn answered(
     Some((session.qemu.set_pc(), address.plus(asking.bytes.into())))
 }
 
-/// Restores QEMU's state in the middle of a block, which it does not always store.
-fn restored(vcpu: u32, return_address: usize) -> Option<()> {
+/// Restores QEMU's state in the middle of a block, which QEMU does not always store. `None` if QEMU cannot restore it.
+fn restore_state(vcpu: u32, return_address: usize) -> Option<()> {
     MiddleOfBlock::of_vcpu(vcpu)?.restore(return_address).then_some(())
 }
 
-/// The answer for a leaf and the content of `ecx`.
+/// The answer for a leaf and the content of `ecx`. `None` if `answers` has no such answer.
 fn leaf_of(answers: &[CpuidLeaf], leaf: u32, ecx: u32) -> Option<CpuidLeaf> {
     let is_asked = |answer: &&CpuidLeaf| {
         answer.leaf == leaf && answer.subleaf.is_none_or(|subleaf| subleaf == ecx)
@@ -133,7 +133,7 @@ fn leaf_of(answers: &[CpuidLeaf], leaf: u32, ecx: u32) -> Option<CpuidLeaf> {
     answers.iter().find(is_asked).copied()
 }
 
-/// `cpuid` zeroes the upper halves of the registers.
+/// Puts the answer of `cpuid` into the vCPU's registers, and zeroes their upper halves. `None` if QEMU refuses a register.
 fn put_leaf(session: &mut Session, registers: Registers, answer: CpuidLeaf) -> Option<()> {
     let Registers { rax, rbx, rcx, rdx, .. } = registers;
     let CpuidLeaf { eax, ebx, ecx, edx, .. } = answer;

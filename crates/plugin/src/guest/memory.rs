@@ -19,7 +19,8 @@ pub(crate) trait GuestMemory {
         self.bytes_at(address).map(u64::from_le_bytes)
     }
 
-    /// The text at `address`, up to its zero byte. It is read byte by byte, because the next page may not be mapped.
+    /// The text at `address`, up to its zero byte. `None` if a byte is not mapped. It is read byte by byte, because the next
+    /// page may not be mapped.
     fn text_at<const BYTES_MAX: usize>(&mut self, address: u64) -> Option<[u8; BYTES_MAX]> {
         let mut text = [0; BYTES_MAX];
         for (address, byte) in (address..).zip(&mut text) {

@@ -120,11 +120,11 @@ impl Misses {
                 push_row(MissKind::Evictor, code, count);
             }
             for (kind, locations) in [(MissKind::Code, &self.code), (MissKind::Data, &self.data)] {
-                let sorted = locations[cache as usize].sorted();
+                let sorted = locations[cache as usize].most_frequent_first();
                 let (frequent, rare) = sorted.split_at(sorted.len().min(LOCATIONS_WRITTEN_MAX));
                 frequent.iter().for_each(|counted| push_row(kind, counted.location, counted.count));
                 let rare_count: u64 = rare.iter().map(|counted| counted.count).sum();
-                push_row(kind, ELSEWHERE, rare_count + locations[cache as usize].other());
+                push_row(kind, ELSEWHERE, rare_count + locations[cache as usize].overflow_count());
             }
         }
         rows.extend((self.not_kept > 0).then_some(MissCount {
@@ -229,10 +229,10 @@ mod tests {
         }
         misses.count(&miss(CacheName::L2, false));
         let total = |counts: &LocationCounts| -> u64 {
-            counts.sorted().iter().map(|counted| counted.count).sum()
+            counts.most_frequent_first().iter().map(|counted| counted.count).sum()
         };
         assert_eq!(misses.code.each_ref().map(total), [1, 0, 2, 1]);
         assert_eq!(misses.data.each_ref().map(total), [0, 0, 1, 0]);
-        assert_eq!(misses.data[CacheName::L2 as usize].sorted()[0].location, 0x2000);
+        assert_eq!(misses.data[CacheName::L2 as usize].most_frequent_first()[0].location, 0x2000);
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn write_contexts(
 /// Writes the rows of one CPU. Returns the process ids of the tasks in them.
 fn write_cpu(
     regions: &Regions,
-    (index, now): (usize, &Counts),
+    (index, counts): (usize, &Counts),
     lost: u64,
     tracker: &mut Tracker,
     writer: &mut Writer,
@@ -48,8 +48,8 @@ fn write_cpu(
     let (cpu, region) = (index as u32, regions.number());
     let tracked = &mut tracker.cpus[index];
     let (faults, unknown_gates) = (tracked.faults(), tracked.unknown_gates);
-    let used_counts = regions.counts_in_region(index, now);
-    let ledger = tracked.stack.rows(*now);
+    let used_counts = regions.counts_in_region(index, counts);
+    let ledger = tracked.stack.rows(*counts);
     let open_sums = u64::from(ledger.total() != used_counts);
     writer.write(&Record::Region(RegionRow {
         cpu,
@@ -59,7 +59,7 @@ fn write_cpu(
         abandoned: faults.abandoned,
         overflows: faults.overflows,
         broken: faults.backward + ledger.refused() + lost + open_sums,
-        opened_at: regions.opened_at(index),
+        opened_at: regions.opening_cycle(index),
     }));
     writer.counters(cpu, CountersOf::Region, &used_counts);
     let mut pids = Vec::new();

@@ -24,10 +24,10 @@ pub(crate) struct Regions {
     number: u32,
     is_open: bool,
     /// The counts of each CPU when the last region was opened.
-    opened_at: Vec<Counts>,
-    /// The counts of each CPU when it went offline in the region, which ended the region for the CPU. `None`: it did
-    /// not.
-    offline_at: Vec<Option<Counts>>,
+    opening_counts: Vec<Counts>,
+    /// The counts of each CPU when it went offline in the region, which ended the region for the CPU. `None`: the CPU has
+    /// not gone offline in the region.
+    offline_counts: Vec<Option<Counts>>,
 }
 
 impl Regions {
@@ -49,45 +49,49 @@ impl Regions {
         self.is_open && !self.went_offline(cpu)
     }
 
-    /// Opens the next region and returns true, unless a region is open. `counted`: the counts of each CPU.
-    pub(crate) fn open(&mut self, counted: &[Counts]) -> bool {
+    /// Opens the next region and returns true, unless a region is open.
+    pub(crate) fn open(&mut self, counts_by_cpu: &[Counts]) -> bool {
         if self.is_open {
             return false;
         }
         self.is_open = true;
         self.number += 1;
-        self.opened_at = counted.to_vec();
-        self.offline_at = vec![None; counted.len()];
+        self.opening_counts = counts_by_cpu.to_vec();
+        self.offline_counts = vec![None; counts_by_cpu.len()];
         true
     }
 
     /// Notes that a CPU goes offline. Returns whether this ends the open region for the CPU.
-    pub(crate) fn go_offline(&mut self, cpu: usize, now: &Counts) -> bool {
-        let ends_region = self.is_open && self.offline_at.get(cpu) == Some(&None);
+    pub(crate) fn go_offline(&mut self, cpu: usize, current: &Counts) -> bool {
+        let ends_region = self.is_open && self.offline_counts.get(cpu) == Some(&None);
         if ends_region {
-            self.offline_at[cpu] = Some(*now);
+            self.offline_counts[cpu] = Some(*current);
         }
         ends_region
     }
 
     /// Whether a CPU has gone offline in the region that was opened last.
     pub(crate) fn went_offline(&self, cpu: usize) -> bool {
-        self.offline_at.get(cpu).is_some_and(Option::is_some)
+        self.offline_counts.get(cpu).is_some_and(Option::is_some)
     }
 
     pub(crate) fn close(&mut self) {
         self.is_open = false;
     }
 
-    /// The counts of a CPU from the opening of the region to `now`, or to the time when the CPU went offline.
-    pub(crate) fn counts_in_region(&self, cpu: usize, now: &Counts) -> Counts {
-        let end = self.offline_at[cpu].as_ref().unwrap_or(now);
-        std::array::from_fn(|counter| end[counter] - self.opened_at[cpu][counter])
+    /// The counts that a CPU added in the region that was opened last, open or closed. `current` is not used if the CPU
+    /// went offline in the region.
+    ///
+    /// # Panics
+    /// Panics before the first region, and for a CPU without counts in [`Regions::open`].
+    pub(crate) fn counts_in_region(&self, cpu: usize, current: &Counts) -> Counts {
+        let end_counts = self.offline_counts[cpu].as_ref().unwrap_or(current);
+        std::array::from_fn(|counter| end_counts[counter] - self.opening_counts[cpu][counter])
     }
 
     /// The time of a CPU when the region was opened, in cycles.
-    pub(crate) fn opened_at(&self, cpu: usize) -> u64 {
-        self.opened_at[cpu][TIME]
+    pub(crate) fn opening_cycle(&self, cpu: usize) -> u64 {
+        self.opening_counts[cpu][TIME]
     }
 }
 
@@ -98,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_region_ends_for_a_cpu_where_that_first_goes_offline() {
+    fn a_region_ends_for_a_cpu_when_the_cpu_first_goes_offline() {
         let mut regions = Regions::default();
         let counts = |count| [count; COUNTERS];
         assert!(!regions.go_offline(1, &counts(1)) && regions.open(&[counts(1), counts(2)]));

@@ -181,7 +181,8 @@ impl Guest<'_> {
         located.unwrap_or(Located::new(StructureKind::Unknown, 0, 0))
     }
 
-    /// Like [`Guest::locate_in_page`]. `None` if the kernel's descriptions cannot be read.
+    /// Reads the structure at a physical address from the kernel's description of its page. `None` if the description cannot
+    /// be read. `address`: the address in the direct map, or `None` for user memory.
     fn read_page(
         &mut self,
         physical: PhysicalAddress,

@@ -552,13 +552,13 @@ impl Tracker {
     }
 
     /// Handles that a CPU has executed the return of its last action, if there is one. The return and its accesses belong to the
-    /// context that it leaves. `now`: its counts after it.
-    pub(crate) fn complete_return(&mut self, cpu: usize, now: Counts) {
+    /// context that it leaves. `counts`: the CPU's counts after the return.
+    pub(crate) fn complete_return(&mut self, cpu: usize, counts: Counts) {
         let tracked = &mut self.cpus[cpu];
         match tracked.executing_return.take().map(|executing| executing.target) {
-            Some(ReturnTarget::User { pid }) => tracked.stack.return_to_user(pid, now),
+            Some(ReturnTarget::User { pid }) => tracked.stack.return_to_user(pid, counts),
             Some(ReturnTarget::Kernel { stack_pointer }) => {
-                tracked.stack.return_to_kernel(stack_pointer, now);
+                tracked.stack.return_to_kernel(stack_pointer, counts);
             }
             None => {}
         }
@@ -615,10 +615,10 @@ impl Tracker {
     }
 
     /// Completes a span of the running thread if it runs IRQ handlers. Such a thread has one span for each time it runs.
-    fn complete_run_of_irq_thread(&mut self, cpu: usize, now: Counts) {
+    fn complete_run_of_irq_thread(&mut self, cpu: usize, counts: Counts) {
         let name = self.cpus[cpu].pid.and_then(|pid| self.names.get(&pid));
         if name.is_some_and(|name| name.starts_with(IRQ_THREAD)) {
-            self.cpus[cpu].stack.complete_run(now);
+            self.cpus[cpu].stack.complete_run(counts);
         }
     }
 

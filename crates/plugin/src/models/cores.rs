@@ -32,7 +32,7 @@ impl Thread {
     }
 
     fn core(&self) -> &MultithreadedCore {
-        // SAFETY: as above.
+        // SAFETY: never freed; one thread of the host uses it, and no use is nested in another.
         unsafe { &*self.core }
     }
 }

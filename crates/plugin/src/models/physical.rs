@@ -52,7 +52,8 @@ pub(crate) fn address_of_access(access: u32, address: VirtualAddress) -> Option<
     }
 }
 
-/// Like [`address_of_access`], for an access that went to a device. `None` if it went to memory.
+/// The physical address of the access to a device that has just been made at `address`. `None` if the access went to
+/// memory. Call this in the callback of the access. `access`: QEMU's description.
 pub(crate) fn device_address_of_access(
     access: u32,
     address: VirtualAddress,
@@ -89,7 +90,7 @@ pub(crate) fn known_bytes(access: u32) -> Option<u64> {
 pub(crate) fn access_bytes(access: u32) -> u64 {
     known_bytes(access).unwrap_or_else(|| {
         let bytes = ask_qemu_for_bytes(access);
-        // SAFETY: as above.
+        // SAFETY: one thread runs all vCPUs; this reference does not outlive the closure.
         let sizes = unsafe { &mut *SIZES.0.get() };
         sizes[entry_index(access)] = KnownSize { access, bytes };
         u64::from(bytes)

@@ -159,7 +159,7 @@ impl Pipeline {
         self.block = std::ptr::null();
     }
 
-    /// The vCPU has left the block after its first `count` instructions.
+    /// Ends the block in execution, which the vCPU has left after its first `count` instructions.
     pub(crate) fn leave_block_after(&mut self, count: u32) {
         self.vcpu_executes = count;
     }
@@ -202,13 +202,13 @@ impl Pipeline {
 
     /// Whether the core has a second level of TLBs.
     pub(crate) fn has_second_tlb(&self) -> bool {
-        // SAFETY: as in `change_translations`.
+        // SAFETY: never freed; one thread uses it, and no use is nested in another.
         unsafe { (*self.system).has_second_tlb() }
     }
 
     /// How many levels of caches the core has below L1.
     pub(crate) fn outer_caches(&self) -> usize {
-        // SAFETY: as in `change_translations`.
+        // SAFETY: never freed; one thread uses it, and no use is nested in another.
         unsafe { (*self.system).outer_caches() }
     }
 
@@ -219,7 +219,7 @@ impl Pipeline {
 
     /// Sets the vCPU's pages that stay over a write of cr3. Call it before such a write changes translations.
     pub(crate) fn set_global_pages(&mut self, pages: GlobalPages) {
-        // SAFETY: as in `change_translations`.
+        // SAFETY: never freed; one thread uses it, and no use is nested in another.
         let system = unsafe { &mut *self.system };
         if system.global_pages(self.cpu) != pages {
             system.set_global_pages(self.cpu, pages);
@@ -247,23 +247,23 @@ impl Pipeline {
         self.core.forget_code(physical);
     }
 
-    /// Flushes the cache line of an address from all caches. `keeps`: the line is only written back. Returns the memory
+    /// Flushes the cache line of an address from all caches. `keeps_line`: the line is only written back. Returns the memory
     /// that has left the caches: the caller makes all cores drop its decoded instructions. `None` if no memory has.
     pub(crate) fn flush_line(
         &mut self,
         virtual_address: VirtualAddress,
-        keeps: bool,
+        keeps_line: bool,
     ) -> Option<Range<PhysicalAddress>> {
         let known = self.pages.get(virtual_address);
         let physical = known.or_else(|| physical::translate(virtual_address))?;
-        // SAFETY: as above.
-        let flushed = unsafe { (*self.system).flush_line(self.cpu, physical, keeps) };
-        (!keeps).then_some(flushed)
+        // SAFETY: never freed; one thread uses it, and no use is nested in another.
+        let flushed = unsafe { (*self.system).flush_line(self.cpu, physical, keeps_line) };
+        (!keeps_line).then_some(flushed)
     }
 
     /// Tells the memory system the address at which the guest has mapped the local APIC.
     pub(crate) fn map_local_apic(&mut self, virtual_address: VirtualAddress) {
-        // SAFETY: as above.
+        // SAFETY: never freed; one thread uses it, and no use is nested in another.
         unsafe { (*self.system).set_local_device_page(virtual_address) };
     }
 
@@ -298,7 +298,7 @@ impl Pipeline {
 
     /// The vCPU's port to the memory system. `code`: the block that makes the accesses. Drop it before the next use.
     fn port(&mut self, code: Option<&'static Template>) -> LinuxPort<'static> {
-        // SAFETY: as above; the returned port is dropped before the next use.
+        // SAFETY: never freed, and one thread uses it; the returned port is dropped before the next use.
         let system = unsafe { &mut *self.system };
         let page = PageSize::Small;
         let port = MemoryPort { system, cpu: self.cpu, code, pc: VirtualAddress::default(), page };
@@ -312,9 +312,9 @@ impl Pipeline {
         if self.core_executed > 0 {
             self.make_late_accesses();
         }
-        // SAFETY: as in `retire_pending`; callers have checked that it is not null.
+        // SAFETY: not null, as callers have checked; the arena keeps the block until a flush, before which it is forgotten.
         let block = unsafe { &*self.block };
-        // SAFETY: as in `trace`.
+        // SAFETY: null, or valid until the process ends; one thread uses it, and no use is nested in another.
         if let Some(trace) = unsafe { self.trace.as_mut() } {
             trace.run(block, self.core_executed..end, &self.accesses, next);
         }
@@ -445,7 +445,8 @@ impl Pipeline {
     /// Makes an access that no instruction waits for.
     fn make_access(&mut self, access: &Access) {
         let now = self.core.time();
-        // SAFETY: as in `retire_pending`; null if the block is not known.
+        // SAFETY: null if the block is unknown, or a block that the arena keeps until a flush. The pipeline forgets the block
+        // before.
         let code = unsafe { self.block.as_ref() };
         let mut port = self.port(code);
         let mode = if access.write { AccessMode::Store } else { AccessMode::Load };
@@ -480,7 +481,7 @@ impl Pipeline {
 
     /// Sets the counters of memory system and core in `counts`. The caller sets instructions, cycles and branches.
     pub(crate) fn put_counts(&self, counts: &mut Counts) {
-        // SAFETY: as above.
+        // SAFETY: never freed; one thread uses it, and no use is nested in another.
         let memory = unsafe { (*self.system).counts(self.cpu) };
         put_memory_counts(&memory, counts);
         put_core_counts(&self.core.counts(), self.width, counts);

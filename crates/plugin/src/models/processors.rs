@@ -90,7 +90,7 @@ impl Processors {
 
     /// The trace of the first vCPU, if there is one.
     pub(crate) fn trace(&mut self) -> Option<&mut BlockTrace> {
-        // SAFETY: as in `memory`.
+        // SAFETY: null, or never freed; one thread of the host uses it, and no use is nested in another.
         unsafe { self.trace.as_mut() }
     }
 

@@ -127,8 +127,8 @@ impl ShadowCacheModels {
         self.request(cpu, data_kind(write), pc, addresses, bytes);
     }
 
-    /// The vCPU enters a handler of the kernel, and makes `accesses` itself. They count for the kernel, not for the group
-    /// that the handler has interrupted.
+    /// Makes the accesses with which the vCPU itself enters a handler of the kernel. They count for the kernel, not for the
+    /// group that the handler has interrupted.
     pub(crate) fn enter_handler(&mut self, cpu: usize, accesses: &[ProcessorAccess]) {
         if self.vcpus[cpu].group != Group::Kernel {
             self.change_group(cpu, Group::Kernel);

@@ -61,7 +61,8 @@ trait Guest {
 struct Operands<'q>(&'q mut Qemu, Registers);
 
 impl Operands<'_> {
-    fn named(&mut self, name: &str) -> Option<u64> {
+    /// The value of a register. `None` if QEMU has no register of this name, or gives no access to it.
+    fn register_value(&mut self, name: &str) -> Option<u64> {
         let position = REGISTERS.iter().position(|known| *known == name)?;
         Some(self.0.register_value(self.1.named[position]?))
     }
@@ -75,15 +76,15 @@ const GENERAL: [&str; 16] = [
 
 impl Guest for Operands<'_> {
     fn general(&mut self, number: u8) -> Option<u64> {
-        self.named(GENERAL.get(usize::from(number))?)
+        self.register_value(GENERAL.get(usize::from(number))?)
     }
 
     fn cr3(&mut self) -> Option<u64> {
-        self.named("cr3")
+        self.register_value("cr3")
     }
 
     fn cr4(&mut self) -> Option<u64> {
-        self.named("cr4")
+        self.register_value("cr4")
     }
 
     fn memory(&mut self, address: VirtualAddress) -> Option<[u8; 16]> {
@@ -100,7 +101,8 @@ pub(crate) fn next_change(
     registers.map_or(EVERYTHING, |registers| change_of(&mut Operands(qemu, registers), change))
 }
 
-/// The values of cr3 before and after the running vCPU loads it from general register `from`.
+/// The values of cr3 before and after the running vCPU loads it from general register `from`. `None` if QEMU does not
+/// give access to one of the registers.
 pub(crate) fn cr3_before_and_after(
     qemu: &mut Qemu,
     registers: Registers,

@@ -270,15 +270,15 @@ impl Pmus {
         self.vcpus.get_mut(vcpu as usize)
     }
 
-    /// Reads a register of a vCPU's PMU. `now`: the vCPU's current counts. `None` if the vCPU has no PMU, or
+    /// Reads a register of a vCPU's PMU. `counts`: the vCPU's current counts. `None` if the vCPU has no PMU, or
     /// the PMU no such register.
     pub(crate) fn read(
         &mut self,
         vcpu: u32,
         register: PmuRegister,
-        now: &VcpuCounts,
+        counts: &VcpuCounts,
     ) -> Option<u64> {
-        Some(self.of_vcpu(vcpu)?.pmu.read(register, now))
+        Some(self.of_vcpu(vcpu)?.pmu.read(register, counts))
     }
 
     /// Writes a register of a vCPU's PMU, and checks the vCPU.
@@ -286,27 +286,27 @@ impl Pmus {
         &mut self,
         vcpu: u32,
         (register, value): (PmuRegister, u64),
-        now: &VcpuCounts,
+        counts: &VcpuCounts,
         writer: &mut Writer,
     ) {
         let Some(VcpuPmu { pmu, .. }) = self.of_vcpu(vcpu) else { return };
-        pmu.write(register, value, now);
-        self.check(vcpu, now, writer);
+        pmu.write(register, value, counts);
+        self.check(vcpu, counts, writer);
     }
 
     /// Interrupts a vCPU if one of its counters has overflowed, and sets when to check it again. Reports the events of
     /// counters that are on but cannot count.
-    pub(crate) fn check(&mut self, vcpu: u32, now: &VcpuCounts, writer: &mut Writer) {
+    pub(crate) fn check(&mut self, vcpu: u32, counts: &VcpuCounts, writer: &mut Writer) {
         let Some(VcpuPmu { pmu, .. }) = self.of_vcpu(vcpu) else { return };
-        if pmu.take_overflows(now)
+        if pmu.take_overflows(counts)
             && let Some(interrupt) = NonMaskable::of_vcpu(vcpu)
         {
             interrupt.request();
         }
-        let next = pmu.next_overflow(now);
-        let next = next.map_or(u64::MAX, |cycles| now.all[CYCLES].saturating_add(cycles));
+        let next = pmu.next_overflow(counts);
+        let next = next.map_or(u64::MAX, |cycles| counts.all[CYCLES].saturating_add(cycles));
         cpu::with_vcpu(vcpu, |cpu| cpu.set_pmu_deadline(next));
-        for event in pmu.uncounted(now) {
+        for event in pmu.uncounted(counts) {
             self.report_uncounted(vcpu, event, writer);
         }
     }
@@ -317,9 +317,12 @@ impl Pmus {
         vcpus.for_each(|vcpu| cpu::with_vcpu(vcpu, |cpu| cpu.set_pmu_deadline(0)));
     }
 
-    /// Adds the events until now to all counters. `now`: the current counts of each vCPU.
-    pub(crate) fn synchronise(&mut self, now: &[VcpuCounts]) {
-        self.vcpus.iter_mut().zip(now).for_each(|(vcpu, now)| vcpu.pmu.synchronise(now));
+    /// Adds the events until now to all counters.
+    pub(crate) fn synchronise(&mut self, counts_by_vcpu: &[VcpuCounts]) {
+        self.vcpus
+            .iter_mut()
+            .zip(counts_by_vcpu)
+            .for_each(|(vcpu, counts)| vcpu.pmu.synchronise(counts));
     }
 
     /// Reports that the guest uses an event that cannot be counted, once for each event.
@@ -338,10 +341,10 @@ impl Pmus {
     }
 
     /// Writes the state of the PMUs to the file that the options name, if any. Call it when the vCPUs have stopped.
-    pub(crate) fn save(&mut self, now: &[VcpuCounts]) {
+    pub(crate) fn save(&mut self, counts_by_vcpu: &[VcpuCounts]) {
         let Some(path) = &self.save_to else { return };
-        let vcpus = self.vcpus.iter_mut().zip(now);
-        let contents: Vec<_> = vcpus.map(|(vcpu, now)| vcpu.pmu.content(now)).collect();
+        let vcpus = self.vcpus.iter_mut().zip(counts_by_vcpu);
+        let contents: Vec<_> = vcpus.map(|(vcpu, counts)| vcpu.pmu.content(counts)).collect();
         if let Err(error) = fs::write(path, state::write(self.layout, &contents)) {
             eprintln!("irqlab plugin: {}: {error}", path.display());
         }

@@ -118,16 +118,17 @@ fn with_access<R>(
     use_it(session, vcpu, access, registers)
 }
 
-/// Sets the result that the next instruction of a vCPU must see.
+/// Sets the result that the next instruction of a vCPU must see. `None` if the vCPU has no PMU.
 fn set_answer(session: &mut Session, vcpu: u32, answer: Option<Answer>) -> Option<()> {
     session.pmus.as_mut()?.of_vcpu(vcpu)?.answer = answer;
     Some(())
 }
 
-/// Reads a register of a vCPU's PMU. `remaining`: instructions of the block from the reading instruction on.
+/// Reads a register of a vCPU's PMU. `None` if the vCPU has no PMU, or the PMU no such register. `remaining`: instructions
+/// of the block from the reading instruction on.
 fn read(session: &mut Session, vcpu: u32, register: PmuRegister, remaining: u32) -> Option<u64> {
-    let now = session.pmu_counts(vcpu, remaining);
-    session.pmus.as_mut()?.read(vcpu, register, &now)
+    let counts = session.pmu_counts(vcpu, remaining);
+    session.pmus.as_mut()?.read(vcpu, register, &counts)
 }
 
 /// Called before `wrmsr`.
@@ -224,7 +225,7 @@ extern "C" fn identify_at_end(_: c_uint, access: *mut c_void, return_address: us
         Some((session.qemu.set_pc(), session.qemu.instruction_pointer(registers)))
     });
     if let Some((set_pc, address)) = leave {
-        // SAFETY: as above.
+        // SAFETY: registered with `WRITES_PC`. No value with a destructor is alive: `with_access` has released its lock.
         unsafe { set_pc(address.0) };
     }
 }

@@ -127,7 +127,7 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
         drain::does_not_ring();
         return halt(session, vcpu);
     }
-    if point.action.is_of_senders() {
+    if point.action.is_only_for_senders() {
         return session.observe_sender(vcpu, (point.action, point.address), point.remaining);
     }
     cpu::with_vcpu(vcpu, |cpu| cpu.retire_pending(point.remaining));
@@ -155,8 +155,8 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
     }
 }
 
-/// A vCPU is about to execute the `cpuid` at `address`, which exits to a hypervisor. One that the guest's PMU executes
-/// again exits the first time.
+/// Handles that a vCPU is about to execute the `cpuid` at `address`, which exits to a hypervisor. A `cpuid` that the guest's
+/// PMU executes again exits the first time.
 fn exit_at_cpuid(session: &mut Session, vcpu: u32, address: VirtualAddress) {
     let vcpu_pmu = session.pmus.as_mut().and_then(|pmus| pmus.of_vcpu(vcpu));
     if vcpu_pmu.is_none_or(|pmu| pmu.retried_at != Some(address)) {
@@ -164,7 +164,7 @@ fn exit_at_cpuid(session: &mut Session, vcpu: u32, address: VirtualAddress) {
     }
 }
 
-/// A vCPU is about to halt.
+/// Handles that a vCPU is about to halt.
 fn halt(session: &mut Session, vcpu: u32) {
     held::hold_if_requested();
     idle::before_halt(session.cpus);
@@ -178,8 +178,8 @@ fn halt(session: &mut Session, vcpu: u32) {
     }
 }
 
-/// A vCPU raises an exception (`kind` 2), or jumps from `interrupted_address` to the handler of an exception or interrupt
-/// at `handler_address` (`kind` 1).
+/// Handles that a vCPU raises an exception (`kind` 2), or jumps from `interrupted_address` to the handler of an exception or
+/// interrupt at `handler_address` (`kind` 1).
 ///
 /// On x86, QEMU calls this function twice for an exception. The first call comes in the middle of the block, where
 /// registers and the program counter do not have the values that the guest sees. So only the second call acts: it comes

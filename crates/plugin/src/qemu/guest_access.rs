@@ -184,8 +184,8 @@ impl Qemu {
         self.on_instruction_with(instruction, callback, READS_REGISTERS, data);
     }
 
-    /// Like [`Qemu::on_instruction`]. `register_access` says how the callback may access registers: [`NO_REGISTERS`],
-    /// [`READS_REGISTERS`], or `WRITES_REGISTERS` or `WRITES_PC` of `ffi`.
+    /// Makes QEMU call `callback` with `data` before each execution of the instruction. `register_access` says how the
+    /// callback may access registers: [`NO_REGISTERS`], [`READS_REGISTERS`], or `WRITES_REGISTERS` or `WRITES_PC` of `ffi`.
     pub(crate) fn on_instruction_with(
         &self,
         instruction: TranslatedInstruction,
@@ -279,7 +279,7 @@ impl Qemu {
     pub(crate) fn takes_interrupts(&mut self, registers: Registers) -> bool {
         let Some(eflags) = registers.eflags else { return false };
         self.clear();
-        // SAFETY: as in `register_value`.
+        // SAFETY: called from callbacks that may read registers; the buffer is ours.
         let read = unsafe { (self.api.qemu_plugin_read_register)(eflags.0, self.buffer) };
         // QEMU gives four bytes of this register.
         let mut flags = [0; 4];

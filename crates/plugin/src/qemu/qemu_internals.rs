@@ -165,7 +165,7 @@ pub(crate) struct Bias(*mut i64);
 
 // SAFETY: it points into a static variable of QEMU; `add` says where it may be called.
 unsafe impl Send for Bias {}
-// SAFETY: as above.
+// SAFETY: it points into a static variable of QEMU; `add` says where it may be called.
 unsafe impl Sync for Bias {}
 
 impl Bias {
@@ -189,7 +189,7 @@ impl Bias {
             // and aligned as its type.
             let number = unsafe { state.add(offset) }.cast::<i64>();
             let before = clock.get_ns();
-            // SAFETY: as above. The old value is written back at once.
+            // SAFETY: inside of the variable and aligned, as the address above. The old value is written back at once.
             let after = unsafe {
                 let value = number.read_volatile();
                 number.write_volatile(value.wrapping_add(Self::TRIED_NS));

@@ -189,11 +189,11 @@ fn decode(session: &Session, block: TranslatedBlock) -> Vec<Instruction> {
             let kernel = in_kernel.then_some(symbols)?;
             if kernel.calls_irq_handler(address.0, &decoded) {
                 Some(Action::IrqCall { bytes })
-            } else if let Some(raise) = kernel.raises_softirqs(address.0, &decoded) {
+            } else if let Some(raise) = kernel.softirq_raise_action(address.0, &decoded) {
                 Some(raise)
-            } else if let Some(call) = kernel.calls_queued(address.0, &decoded, bytes) {
+            } else if let Some(call) = kernel.queued_call_action(address.0, &decoded, bytes) {
                 Some(call)
-            } else if let Some((kind, register)) = kernel.called_callback(address.0, &decoded) {
+            } else if let Some((kind, register)) = kernel.callback_call(address.0, &decoded) {
                 Some(Action::CallbackCall { kind, register, bytes })
             } else {
                 kernel.action_at(address.0)

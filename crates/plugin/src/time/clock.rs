@@ -180,7 +180,7 @@ impl Clock {
         self.publish_time(vcpu);
     }
 
-    /// A vCPU is about to halt while no instructions are counted.
+    /// Handles that a vCPU is about to halt while no instructions are counted.
     pub(crate) fn halt_uncounted(&mut self, vcpu: u32) {
         self.note_halted(vcpu);
     }
@@ -274,7 +274,7 @@ impl Clock {
         })
     }
 
-    /// A vCPU is about to halt, which ends its slice.
+    /// Ends the slice of a vCPU that is about to halt.
     pub(crate) fn halt(&mut self, vcpu: u32) {
         self.halts[vcpu as usize] = Some(self.halt_from_now(vcpu));
         self.note_halted(vcpu);
@@ -371,7 +371,7 @@ impl Clock {
         self.parameters.cpus > 1 && self.parameters.bias.is_some()
     }
 
-    /// A vCPU executes `pause` where guest time follows the model: see [`Rounds::pause`].
+    /// Handles a `pause` of a vCPU where guest time follows the model: see [`Rounds::pause`].
     pub(crate) fn pause(&mut self, vcpu: u32) {
         let (hz, counted_ns) = (self.parameters.hz, &self.counted_ns);
         let lag_ns = self.rounds.pause(vcpu as usize, |cpu| since_ns(hz, counted_ns, cpu as u32));

@@ -69,7 +69,7 @@ impl Rounds {
         self.start_ns.wrapping_add_signed(self.used_in_round_ns(cpu, ns))
     }
 
-    /// The vCPU's time since the round started, in ns; arguments as for [`Rounds::now_ns`].
+    /// The time of vCPU `cpu` since the round started, in ns. Its cycles took `ns` since its last slice ended.
     fn used_in_round_ns(&self, cpu: usize, ns: u64) -> i64 {
         self.used_ns[cpu] + ns.cast_signed()
     }

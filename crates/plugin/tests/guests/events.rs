@@ -207,7 +207,7 @@ pub fn counted_beside_markers(index: u32, iterations: u64) -> u64 {
     const BYTES: usize = 1 << 18;
     let mut memory = vec![1_u8; BYTES + 64];
     let (before, before_high, low, high): (u64, u64, u64, u64);
-    // SAFETY: as above; a marker changes nothing. The loop stays in the memory.
+    // SAFETY: the kernel has allowed to read the counter; a marker changes nothing. The loop stays in the memory.
     unsafe {
         asm!(
             "mov eax, {first}",
@@ -250,7 +250,7 @@ pub fn counted_beside_markers(index: u32, iterations: u64) -> u64 {
 /// user mode: from the first counter's first `rdpmc` to before its second.
 pub fn counted_less_others((one, other): (u32, u32), iterations: u64) -> (u64, u64) {
     let (one_before, other_before, other_after, one_after): (u32, u32, u32, u32);
-    // SAFETY: as above.
+    // SAFETY: the kernel has allowed to read the counters.
     unsafe {
         asm!(
             "mov ecx, {other:e}",
@@ -286,7 +286,7 @@ pub fn counted_less_others((one, other): (u32, u32), iterations: u64) -> (u64, u
 /// All flags after a comparison that `rdpmc` follows, and after one without.
 pub fn flags_beside_rdpmc(index: u32, (one, other): (u64, u64)) -> (u64, u64) {
     let (with, without): (u64, u64);
-    // SAFETY: as above; each pushed word is popped.
+    // SAFETY: the kernel has allowed to read the counter; each pushed word is popped.
     unsafe {
         asm!(
             "cmp {one}, {other}",

@@ -64,7 +64,8 @@ impl HeldMachine {
         // QEMU does the work of the last vCPU last. SAFETY: vCPUs and functions exist until the machine ends.
         unsafe { (self.run_on_cpu)(last, work, 0) };
         for cpu in self.cpus() {
-            // Otherwise the other vCPUs would run before QEMU checks for work. SAFETY: as above.
+            // Otherwise the other vCPUs would run before QEMU checks for work. SAFETY: vCPUs exist until the machine
+            // ends.
             unsafe { (self.cpu_exit)(cpu) };
         }
     }

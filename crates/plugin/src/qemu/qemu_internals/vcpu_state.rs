@@ -68,13 +68,14 @@ impl VcpuState {
         }
         // SAFETY: the buffer has `bytes` bytes, and this function frees it.
         let copied = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), bytes) }.to_vec();
-        // SAFETY: as above.
+        // SAFETY: `malloc` made the buffer, and nothing else frees it.
         unsafe { libc::free(text.cast()) };
         String::from_utf8(copied).ok()
     }
 }
 
-/// The value of `HLT=` (QEMU's target/i386/cpu-dump.c).
+/// Whether QEMU's dump of a vCPU says that the vCPU is halted: the value of `HLT=` (QEMU's target/i386/cpu-dump.c). `None`
+/// without such a value.
 fn halted_in(text: &str) -> Option<bool> {
     match text.split_once("HLT=")?.1.as_bytes().first()? {
         b'0' => Some(false),
@@ -83,13 +84,13 @@ fn halted_in(text: &str) -> Option<bool> {
     }
 }
 
-/// The flags register in QEMU's dump of a vCPU: the value of `RFL=`.
+/// The flags register in QEMU's dump of a vCPU: the value of `RFL=`. `None` without such a value.
 fn flags_in(text: &str) -> Option<u32> {
     let digits = text.split_once("RFL=")?.1.split_ascii_whitespace().next()?;
     u32::from_str_radix(digits, 16).ok()
 }
 
-/// The activity of a vCPU, by the values of `HLT=`, `RFL=` and `CPL=`.
+/// The activity of a vCPU, by the values of `HLT=`, `RFL=` and `CPL=`. `None` if any of them is missing.
 fn activity_in(text: &str) -> Option<Activity> {
     let level = *text.split_once("CPL=")?.1.as_bytes().first()?;
     Some(match (halted_in(text)?, flags_in(text)? & INTERRUPT_FLAG != 0) {
