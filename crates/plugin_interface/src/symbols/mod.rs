@@ -118,22 +118,24 @@ pub enum Action {
     QueueWork,
     /// First instruction of the function that sets the flag of the action in `rsi` for its thread, and wakes the thread.
     RequestIrqThread,
-    /// First instruction of a function that queues calls for other CPUs. Only for senders, like the next five.
+    /// First instruction of a function that queues calls for other CPUs. Needs [`KernelSymbols::follow_senders`].
     StartSending,
     /// First instruction of the function that adds the element in `rdi` to the lock-free list with the head in `rdx`.
+    /// Needs [`KernelSymbols::follow_senders`].
     AddToQueue,
-    /// First instruction of a function that sends an interrupt.
+    /// First instruction of a function that sends an interrupt. Needs [`KernelSymbols::follow_senders`].
     SendInterrupt(SentInterrupt),
     /// The instruction that calls a function which another CPU has queued. The function's argument is in `rdi`.
+    /// Needs [`KernelSymbols::follow_senders`].
     CallQueued {
         /// The register with the function's address, by its position in [`REGISTERS`].
         register: u8,
         /// The length of the instruction.
         bytes: u8,
     },
-    /// First instruction of the function that executes the `irq_work` in `rdi`.
+    /// First instruction of the function that executes the `irq_work` in `rdi`. Needs [`KernelSymbols::follow_senders`].
     RunIrqWork,
-    /// First instruction of the function that wakes the tasks of the list in `rdi`.
+    /// First instruction of the function that wakes the tasks of the list in `rdi`. Needs [`KernelSymbols::follow_senders`].
     WakeQueuedTasks,
     /// First instruction of a function that calls BPF programs, by its position in [`probe_name`].
     Probe(u8),
@@ -155,14 +157,15 @@ pub enum Action {
     IdleLoop,
     /// First instruction of the function that the idle task calls once its CPU is offline.
     CpuDead,
-    /// First instruction of the scheduler's `__schedule`. For services, and for [`KernelSymbols::follow_reschedules`].
+    /// First instruction of the scheduler's `__schedule`. Needs [`KernelSymbols::add_services`] or
+    /// [`KernelSymbols::follow_reschedules`].
     Schedule,
-    /// First instruction of the function that wakes the task in `rdi`, if its state is among the states in `esi`. Only for
-    /// services, like the next two.
+    /// First instruction of the function that wakes the task in `rdi`, if its state is among the states in `esi`.
+    /// Needs [`KernelSymbols::add_services`].
     WakeUp,
-    /// First instruction of a function that tells the kind of a page fault.
+    /// First instruction of a function that tells the kind of a page fault. Needs [`KernelSymbols::add_services`].
     Fault(FaultStep),
-    /// First instruction of a function that waits.
+    /// First instruction of a function that waits. Needs [`KernelSymbols::add_services`].
     Wait {
         /// The argument of [`wait_name`].
         number: u8,
@@ -186,9 +189,9 @@ pub enum Action {
 }
 
 impl Action {
-    /// Whether only senders need the action.
+    /// Whether only [`KernelSymbols::follow_senders`] needs the action.
     #[must_use]
-    pub fn is_of_senders(self) -> bool {
+    pub fn is_only_for_senders(self) -> bool {
         matches!(
             self,
             Action::StartSending
@@ -284,7 +287,7 @@ pub struct KernelSymbols {
     irq_callers: Vec<(u64, u64)>,
     /// The functions that call functions of timers, work items, tasklets and RCU: start, end (exclusive), and kind.
     callback_callers: Vec<(u64, u64, ContextKind)>,
-    /// Whether the calls of these functions are followed ([`KernelSymbols::follow_callbacks`]).
+    /// Whether the calls of `callback_callers` are followed ([`KernelSymbols::follow_callbacks`]).
     follows_callbacks: bool,
     /// Further actions, for delays only. [`KernelSymbols::follow_delays`] moves them to `points`.
     delay_points: Vec<(u64, Action)>,
@@ -292,11 +295,11 @@ pub struct KernelSymbols {
     sender_points: Vec<(u64, Action)>,
     /// The functions that call queued functions: start, and end (exclusive).
     queued_call_callers: Vec<(u64, u64)>,
-    /// Whether calls of queued functions are followed.
+    /// Whether the calls of `queued_call_callers` are followed ([`KernelSymbols::follow_senders`]).
     follows_senders: bool,
     /// The functions that raise softirqs: start, and end (exclusive).
     softirq_raisers: Vec<(u64, u64)>,
-    /// Whether raises of softirqs are followed.
+    /// Whether the raises of `softirq_raisers` are followed ([`KernelSymbols::follow_delays`]).
     follows_raises: bool,
     /// Thunks that call through a pointer: address and name.
     thunks: Vec<(u64, &'static str)>,
@@ -479,7 +482,7 @@ impl KernelSymbols {
 
     /// Whether the instruction at `address` calls the handler of an IRQ line.
     pub fn calls_irq_handler(&self, address: u64, decoded: &Decoded) -> bool {
-        holds(&self.irq_callers, address)
+        is_in_ranges(&self.irq_callers, address)
             && (decoded.calls_register() || self.called_thunk(decoded).is_some())
     }
 
@@ -522,9 +525,9 @@ impl KernelSymbols {
         self.points.dedup_by_key(|point| point.0);
     }
 
-    /// [`Action::CallQueued`], if the instruction at `address` calls a queued function. `bytes`: its length. `None`
-    /// unless senders are followed.
-    pub fn calls_queued(&self, address: u64, decoded: &Decoded, bytes: u8) -> Option<Action> {
+    /// Returns [`Action::CallQueued`] for an indirect call in a function that calls queued functions, and `None` for any
+    /// other instruction. `bytes`: the length of the instruction at `address`. Needs [`KernelSymbols::follow_senders`].
+    pub fn queued_call_action(&self, address: u64, decoded: &Decoded, bytes: u8) -> Option<Action> {
         if !self.follows_senders || !self.is_queued_call_caller(address) {
             return None;
         }
@@ -534,7 +537,7 @@ impl KernelSymbols {
 
     /// Whether `address` is in a function that calls queued functions.
     pub fn is_queued_call_caller(&self, address: u64) -> bool {
-        holds(&self.queued_call_callers, address)
+        is_in_ranges(&self.queued_call_callers, address)
     }
 
     /// The position in [`REGISTERS`] of the register with the address of the called function. `None` for other calls.
@@ -546,10 +549,10 @@ impl KernelSymbols {
         REGISTERS.iter().position(|name| *name == register).map(|position| position as u8)
     }
 
-    /// [`Action::RaiseSoftirqs`], if the instruction at `address` sets bits in a mask of pending softirqs. `None`
-    /// unless raises are followed.
-    pub fn raises_softirqs(&self, address: u64, decoded: &Decoded) -> Option<Action> {
-        if !self.follows_raises || !holds(&self.softirq_raisers, address) {
+    /// Returns [`Action::RaiseSoftirqs`] for an `or` to the per-CPU area in a function that raises softirqs, and `None` for
+    /// any other instruction. Needs [`KernelSymbols::follow_delays`].
+    pub fn softirq_raise_action(&self, address: u64, decoded: &Decoded) -> Option<Action> {
+        if !self.follows_raises || !is_in_ranges(&self.softirq_raisers, address) {
             return None;
         }
         let (bits, mask) = decoded.or_to_gs_segment()?;
@@ -564,9 +567,10 @@ impl KernelSymbols {
         Some(Action::RaiseSoftirqs { raised, mask })
     }
 
-    /// The kind of the function that the instruction at `address` calls, and the position in [`REGISTERS`] of the
-    /// register with its address. `None` unless such functions are followed.
-    pub fn called_callback(&self, address: u64, decoded: &Decoded) -> Option<(ContextKind, u8)> {
+    /// Returns the kind of the callback that an indirect call at `address` calls, and the position in [`REGISTERS`] of the
+    /// register with the callback's address. `None` for any other instruction. Needs
+    /// [`KernelSymbols::follow_callbacks`].
+    pub fn callback_call(&self, address: u64, decoded: &Decoded) -> Option<(ContextKind, u8)> {
         if !self.follows_callbacks {
             return None;
         }
@@ -578,7 +582,7 @@ impl KernelSymbols {
 
     /// Whether `address` is in a function that calls the handlers of softirqs.
     pub fn calls_softirqs(&self, address: u64) -> bool {
-        holds(&self.softirq_callers, address)
+        is_in_ranges(&self.softirq_callers, address)
     }
 
     /// The context that starts when an interrupt or exception enters its handler at `address`.
@@ -588,7 +592,7 @@ impl KernelSymbols {
     }
 }
 
-fn holds(ranges: &[(u64, u64)], address: u64) -> bool {
+fn is_in_ranges(ranges: &[(u64, u64)], address: u64) -> bool {
     ranges.iter().any(|&(start, end)| start <= address && address < end)
 }
 
@@ -715,7 +719,7 @@ ffffffff81e00020 __x86_indirect_thunk_rax
         let inside = 0xffff_ffff_8114_4180;
         let called = |kernel: &KernelSymbols, address, bytes: &[u8]| {
             let decoded = Decoder::default().decode(bytes, VirtualAddress(address));
-            kernel.called_callback(address, &decoded)
+            kernel.callback_call(address, &decoded)
         };
         let call_r11 = [0x41, 0xff, 0xd3];
         assert_eq!(called(&kernel, inside, &call_r11), None, "not requested");
@@ -793,7 +797,7 @@ ffffffff81e00020 __x86_indirect_thunk_rax
         let inside = 0xffff_ffff_810a_c5a7;
         let raised = |kernel: &KernelSymbols, address, bytes: &[u8]| {
             let decoded = Decoder::default().decode(bytes, VirtualAddress(address));
-            match kernel.raises_softirqs(address, &decoded)? {
+            match kernel.softirq_raise_action(address, &decoded)? {
                 Action::RaiseSoftirqs { raised, mask } => Some((raised, mask)),
                 other => panic!("{other:?}"),
             }
