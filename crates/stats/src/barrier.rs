@@ -116,16 +116,16 @@ impl Delays {
                 let block = &mut blocks[piece.block as usize];
                 let (low, weight) = (piece.low as f64, piece.weight as f64);
                 if !piece.is_in_detour {
-                    Position::of(low, &values).add(&mut block.at_work, weight);
+                    Position::in_list(low, &values).add(&mut block.at_work, weight);
                     continue;
                 }
-                Position::of(low + weight, &values).add(&mut block.detours, 1.0);
+                Position::in_list(low + weight, &values).add(&mut block.detours, 1.0);
                 // A detour that began during the wait has lasted for at most the wait.
                 let by_wait = block.shortest_in_detour.chunks_mut(values.len());
                 for ((wait, sums), longer) in
                     waits.iter().zip(by_wait).zip(&mut block.in_longer_detours)
                 {
-                    Position::of(low + (weight - wait).max(0.0), &values).add(sums, 1.0);
+                    Position::in_list(low + (weight - wait).max(0.0), &values).add(sums, 1.0);
                     *longer += if weight >= *wait { *wait } else { 0.0 };
                 }
             }
@@ -216,7 +216,7 @@ pub struct Resamples {
 }
 
 impl Resamples {
-    /// The 95 % interval of the mean of [`Node::slowest`], whose estimate is `mean`.
+    /// The 95 % interval of the mean of [`Node::slowest`], whose estimate is `mean`. `None` without resamples.
     #[must_use]
     pub fn interval(&self, nodes: u64, barrier_ns: u64, mean: f64) -> Option<(f64, f64)> {
         let slowest = self.nodes.iter().map(|node| node.slowest(nodes, barrier_ns).mean());
@@ -294,7 +294,7 @@ struct Position {
 
 impl Position {
     /// Numbers beyond the end of the list are at the end.
-    fn of(number: f64, list: &[f64]) -> Position {
+    fn in_list(number: f64, list: &[f64]) -> Position {
         let lower = list.partition_point(|value| *value <= number).saturating_sub(1);
         let share = match list.get(lower + 1) {
             Some(upper) => ((number - list[lower]) / (upper - list[lower])).clamp(0.0, 1.0),
@@ -448,7 +448,7 @@ impl Node {
 
     /// The delays of a node after any wait.
     fn delay_after(&self, wait_ns: f64) -> Distribution {
-        let position = Position::of(wait_ns, &self.waits);
+        let position = Position::in_list(wait_ns, &self.waits);
         let lower = &self.after_waits[position.lower];
         let upper = self.after_waits.get(position.lower + 1).unwrap_or(lower);
         let mix = |lower: &[f64], upper: &[f64]| -> Vec<f64> {
@@ -491,7 +491,7 @@ impl Node {
     /// between this value and the next.
     fn next_waits(&self, barrier_ns: f64) -> Vec<[Position; 2]> {
         let wait = |value: f64, index: usize| {
-            Position::of(barrier_ns + (value - self.means_up_to[index]).max(0.0), &self.waits)
+            Position::in_list(barrier_ns + (value - self.means_up_to[index]).max(0.0), &self.waits)
         };
         let of_value = |(index, value): (usize, &f64)| {
             let next = self.values.get(index + 1).unwrap_or(value);

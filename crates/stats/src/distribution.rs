@@ -54,7 +54,7 @@ impl QuantileMethod {
 
     /// The method that a known inflation allows.
     #[must_use]
-    pub fn of(inflation: Option<Inflation>) -> QuantileMethod {
+    pub fn for_inflation(inflation: Option<Inflation>) -> QuantileMethod {
         match inflation {
             None => QuantileMethod::Order,
             Some(inflation) if inflation.is_correlated => QuantileMethod::SectionsCorrelated,

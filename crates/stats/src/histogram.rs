@@ -159,7 +159,7 @@ impl LogLinear {
         (bucket(low).map(|(low, _)| low), bucket(high).and_then(upper_end))
     }
 
-    /// The slot of [`LogLinear::quantile`], with the same absences.
+    /// The slot that counts the quantile at `per_100k` of 100,000. `None` if [`LogLinear::quantile`] has no value.
     #[must_use]
     pub fn quantile_slot(&self, per_100k: u32) -> Option<usize> {
         self.quantile(per_100k).map(slot_of)

@@ -140,7 +140,7 @@ impl Batches {
         Some(Interval { half_width, degrees_of_freedom, ..interval })
     }
 
-    /// Adds a value at the time `at` since the window opened, as [`Batches::add_at`] does.
+    /// Adds a value to the batch of the time `at` since the window opened.
     pub fn record(&mut self, value: u64, at: u64) {
         self.add_at(at, &Batch { count: 1, sum: value });
     }
@@ -171,7 +171,8 @@ impl Batches<JointBatch> {
         self.ratio_of(numerator, |batch| corrected_sum(batch, denominator))
     }
 
-    /// The interval of the sum of `numerator` over the sum of `denominator`, which returns the denominator of a batch.
+    /// The interval of the sum of `numerator` over the sum of `denominator`, which returns the denominator of a batch. `None`
+    /// if all values of the numerator are 0, or if there are too few batches.
     fn ratio_of(
         &self,
         numerator: Term,
@@ -487,7 +488,9 @@ pub fn quantile_ranks_95(count: u64, per_100k: u32) -> (Option<u64>, Option<u64>
     quantile_ranks(count, per_100k, 0.025)
 }
 
-/// Ranks like [`quantile_ranks_95`], with an error probability of at most `tail` at each side.
+/// The ranks, from 1, of two values among `count` sorted independent values. The quantile at `per_100k` of 100,000 lies
+/// outside of the two with a probability of at most `tail` at each side. A rank is `None` if too few values exist to bound
+/// the quantile at this side.
 #[must_use]
 pub fn quantile_ranks(count: u64, per_100k: u32, tail: f64) -> (Option<u64>, Option<u64>) {
     let share = f64::from(per_100k) / 1e5;
@@ -541,7 +544,7 @@ pub fn half_width_of_difference(figures: [Uncertainty; 2], tail: f64) -> Option<
 mod tests {
     use super::*;
 
-    fn near(a: f64, b: f64) -> bool {
+    fn is_near(a: f64, b: f64) -> bool {
         (a - b).abs() <= 1e-3 * b.abs().max(1e-9)
     }
 
@@ -580,9 +583,9 @@ mod tests {
 
     #[test]
     fn t_quantiles_are_those_of_the_tables() {
-        assert!(near(t_95(1).unwrap(), 12.706));
-        assert!(near(t_95(15).unwrap(), 2.131));
-        assert!(near(t_95(1_000_000).unwrap(), 1.960));
+        assert!(is_near(t_95(1).unwrap(), 12.706));
+        assert!(is_near(t_95(15).unwrap(), 2.131));
+        assert!(is_near(t_95(1_000_000).unwrap(), 1.960));
         assert_eq!(t_95(0), None);
     }
 
@@ -618,8 +621,8 @@ mod tests {
         let values = [2u64, 4, 4, 4, 5, 5, 7, 9];
         let squares = values.iter().map(|v| u128::from(v * v)).sum();
         let interval = from_moments(8, values.iter().sum(), squares).unwrap();
-        assert!(near(interval.mean, 5.0));
-        assert!(near(interval.half_width, 2.3646 * (32.0f64 / 7.0 / 8.0).sqrt()));
+        assert!(is_near(interval.mean, 5.0));
+        assert!(is_near(interval.half_width, 2.3646 * (32.0f64 / 7.0 / 8.0).sqrt()));
         assert_eq!(from_moments(1, 5, 25), None);
         assert_eq!(from_moments(0, 0, 0), None);
     }
@@ -639,7 +642,7 @@ mod tests {
         let by_batch = from_batches(&batches).unwrap();
         let squares = 800 * 100 + 800 * 900;
         let independent = from_moments(1_600, 32_000, squares).unwrap();
-        assert!(near(by_batch.mean, 20.0) && near(independent.mean, 20.0));
+        assert!(is_near(by_batch.mean, 20.0) && is_near(independent.mean, 20.0));
         assert!(by_batch.half_width > 5.0 * independent.half_width);
     }
 
@@ -671,12 +674,12 @@ mod tests {
         let batches = joint(16);
         assert_eq!(batches.cells[1], JointBatch { count: 2, sums: vec![0, 6] });
         let plain = |at| Term { at, less: 0.0 };
-        assert!(near(batches.mean(plain(0)).unwrap().mean, 2.0));
+        assert!(is_near(batches.mean(plain(0)).unwrap().mean, 2.0));
         assert_eq!(batches.mean(plain(1)).unwrap().half_width, 0.0);
-        assert!(near(batches.ratio(plain(0), plain(1)).unwrap().mean, 2.0 / 3.0));
+        assert!(is_near(batches.ratio(plain(0), plain(1)).unwrap().mean, 2.0 / 3.0));
         let corrected_by = |at, less| Term { at, less };
         let corrected = batches.ratio(corrected_by(0, 0.5), corrected_by(1, 1.0)).unwrap();
-        assert!(near(corrected.mean, 1.5 / 2.0));
+        assert!(is_near(corrected.mean, 1.5 / 2.0));
         assert_eq!(batches.mean(plain(2)), None, "never counted");
         assert_eq!(
             batches.ratio(plain(0), corrected_by(1, 3.0)),
@@ -703,14 +706,14 @@ mod tests {
             interval(100.0, 4.0, IntervalMethod::BatchMeans),
         );
         let ratio = top.over(&bottom).unwrap();
-        assert!(near(ratio.mean, 0.5) && near(ratio.half_width, 0.5 * 0.05), "{ratio:?}");
+        assert!(is_near(ratio.mean, 0.5) && is_near(ratio.half_width, 0.5 * 0.05), "{ratio:?}");
         assert_eq!(ratio.method, IntervalMethod::TwoWindows);
         let marked = interval(100.0, 4.0, IntervalMethod::BatchMeansCorrelated);
         assert_eq!(top.over(&marked).unwrap().method, IntervalMethod::TwoWindowsCorrelated);
         assert_eq!(top.over(&interval(4.0, 4.0, IntervalMethod::BatchMeans)), None);
         // A numerator of 0 has a width, too.
         let none = interval(0.0, 1.0, IntervalMethod::BatchMeans).over(&bottom).unwrap();
-        assert!(near(none.half_width, 0.01), "{none:?}");
+        assert!(is_near(none.half_width, 0.01), "{none:?}");
     }
 
     #[test]
@@ -745,7 +748,7 @@ mod tests {
         // Two errors of 1 with ten degrees of freedom: t of 20 (2.086) times the root of 2.
         let ten = figure(2.228_1, 10.0, 0.0);
         let half_width = half_width_of_difference([ten, ten], 0.025).unwrap();
-        assert!(near(half_width, 2.086 * 2.0_f64.sqrt()), "{half_width}");
+        assert!(is_near(half_width, 2.086 * 2.0_f64.sqrt()), "{half_width}");
         let none = figure(0.0, 10.0, 0.0);
         assert_eq!(half_width_of_difference([none, none], 0.025), Some(0.0));
         // Only the drift of one: an error of 2 with seven degrees of freedom.
@@ -753,11 +756,11 @@ mod tests {
         for (batches, t) in [(64.0, 2.364_6), (10.0, 2.776_4)] {
             let drifting = figure(0.0, batches, 2.0);
             let drifting = half_width_of_difference([none, drifting], 0.025).unwrap();
-            assert!(near(drifting, 2.0 * t), "{drifting}");
+            assert!(is_near(drifting, 2.0 * t), "{drifting}");
         }
         assert_eq!(half_width_of_difference([figure(1.0, 0.0, 0.0), ten], 0.025), None);
         assert_eq!((t_quantile(0.0, 0.1), t_quantile(5.0, 0.6)), (None, None));
-        assert!(near(t_quantile(7.0, 0.5e-4).unwrap(), 7.885), "{:?}", t_quantile(7.0, 0.5e-4));
+        assert!(is_near(t_quantile(7.0, 0.5e-4).unwrap(), 7.885), "{:?}", t_quantile(7.0, 0.5e-4));
     }
 
     #[test]

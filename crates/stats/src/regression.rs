@@ -237,7 +237,12 @@ mod tests {
     }
 
     /// The number of samples, of 1,000, whose interval holds the total, and the mean relative error.
-    fn held(known: &Known, number: usize, dispersion: f64, random: &mut Random) -> (u32, f64) {
+    fn count_intervals_with_total(
+        known: &Known,
+        number: usize,
+        dispersion: f64,
+        random: &mut Random,
+    ) -> (u32, f64) {
         let (mut held, mut error) = (0, 0.0);
         for _ in 0..1_000 {
             let sample = known.sample(number, random);
@@ -262,7 +267,7 @@ mod tests {
             SampledUnit { measured, predicted, size }
         });
         for number in [20, 60, 200] {
-            let (held, error) = held(&known, number, 0.0, &mut random);
+            let (held, error) = count_intervals_with_total(&known, number, 0.0, &mut random);
             assert!((920..=970).contains(&held), "{held} with {number}");
             // The mean of 1,000 errors is zero, but for 4 standard errors of about 0.6 in sqrt(number).
             let bound = 4.0 * 0.6 / (1_000.0 * number as f64).sqrt();
@@ -286,8 +291,8 @@ mod tests {
         let dispersion = dispersion(groups.iter().map(Vec::as_slice));
         let of_all = super::dispersion([known.units.as_slice()].into_iter());
         assert!((0.7..1.4).contains(&(dispersion / of_all)), "{dispersion} {of_all}");
-        let (alone, _) = held(&known, 30, 0.0, &mut random);
-        let (with_others, _) = held(&known, 30, dispersion, &mut random);
+        let (alone, _) = count_intervals_with_total(&known, 30, 0.0, &mut random);
+        let (with_others, _) = count_intervals_with_total(&known, 30, dispersion, &mut random);
         assert!(alone < 900 && with_others >= 920, "{alone} {with_others}");
     }
 
