@@ -57,7 +57,7 @@ impl Statistic {
 
     /// [`Statistic::interval`] without the intervals of the costs.
     fn interval_at_costs(self, answer: &Answer) -> IntervalEnds {
-        let figure_ns = self.of(&answer.prediction);
+        let figure_ns = self.value_in(&answer.prediction);
         match (self, answer.intervals) {
             (_, None) => figure_ns.map(IntervalEnds::exact).unwrap_or_default(),
             (Statistic::Mean, Some(_)) => {
@@ -76,7 +76,7 @@ impl Statistic {
     /// This statistic of a prediction's latency, ns. `None`: the prediction lacks it. Most closed forms have only the
     /// mean.
     #[must_use]
-    pub fn of(self, prediction: &Prediction) -> Option<f64> {
+    pub fn value_in(self, prediction: &Prediction) -> Option<f64> {
         let to_float = |ns: Option<u64>| ns.map(|ns| ns as f64);
         match self {
             Statistic::Mean => prediction.latency_mean_ns,
@@ -409,8 +409,8 @@ pub fn regions_at(rate_hz: u64, offers: &[Offer]) -> Vec<Region> {
     regions_with_errors(rate_hz, without_errors)
 }
 
-/// Like [`regions_at`], for pairs of an offer and half the width of the 95 % interval of its CPU use. A scheme is cheaper
-/// only if the difference exceeds the error.
+/// The regions at a rate, by ascending latency bound. `offers`: each offer, and half the width of the 95 % interval of its
+/// CPU use. A scheme is cheaper only if the difference exceeds the error.
 fn regions_with_errors(rate_hz: u64, mut offers: Vec<(Offer, f64)>) -> Vec<Region> {
     offers.sort_by(|(a, _), (b, _)| {
         a.latency_ns.total_cmp(&b.latency_ns).then(a.cpu_ratio.total_cmp(&b.cpu_ratio))

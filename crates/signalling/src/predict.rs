@@ -500,7 +500,7 @@ mod tests {
         Workload { rate_hz, ring: 1 << 20, user_slice_ns: None }
     }
 
-    fn near(value: f64, expected: f64) -> bool {
+    fn is_near(value: f64, expected: f64) -> bool {
         (value / expected - 1.0).abs() < 1e-9
     }
 
@@ -508,11 +508,11 @@ mod tests {
     fn capacities_are_those_of_the_paper() {
         let costs = Costs::constant(4_000, 1_000);
         let limit = |scheme: &str| capacity_hz(scheme.parse().unwrap(), &costs, None);
-        assert!(near(limit("interrupt"), 200_000.0));
-        assert!(near(limit("clocked:1ms"), 996_000.0));
-        assert!(near(limit("clocked:8us"), 500_000.0));
+        assert!(is_near(limit("interrupt"), 200_000.0));
+        assert!(is_near(limit("clocked:1ms"), 996_000.0));
+        assert!(is_near(limit("clocked:8us"), 500_000.0));
         assert_eq!(limit("clocked:4us"), 0.0);
-        assert!(near(limit("spin"), 1e6));
+        assert!(is_near(limit("spin"), 1e6));
         let error = predict(Scheme::Interrupt, &costs, &at_rate(200_000)).unwrap_err();
         assert_eq!(error, NoPrediction::CapacityExceeded { rate_hz: 200_000, limit_hz: 200_000.0 });
         assert!(error.to_string().contains("at most 200000 events/s"), "{error}");
@@ -522,12 +522,15 @@ mod tests {
     fn overheads_are_those_of_the_paper() {
         let costs = Costs::constant(4_000, 1_000);
         let interrupt = predict(Scheme::Interrupt, &costs, &at_rate(100_000)).unwrap();
-        assert!(near(interrupt.utilisation_ratio, 0.5) && near(interrupt.interrupts_hz, 100_000.0));
+        assert!(
+            is_near(interrupt.utilisation_ratio, 0.5)
+                && is_near(interrupt.interrupts_hz, 100_000.0)
+        );
         // beta C + lambda alpha = 1000 * 4 us + 100,000 * 1 us.
         let clocked = Scheme::Clocked { period_ns: 1_000_000 };
         let clocked = predict(clocked, &costs, &at_rate(100_000)).unwrap();
-        assert!(near(clocked.utilisation_ratio, 0.104), "{clocked:?}");
-        assert!(near(clocked.events_per_interrupt.unwrap(), 100.0));
+        assert!(is_near(clocked.utilisation_ratio, 0.104), "{clocked:?}");
+        assert!(is_near(clocked.events_per_interrupt.unwrap(), 100.0));
     }
 
     #[test]
@@ -536,17 +539,17 @@ mod tests {
         let exponential =
             Costs { event: Times::Exponential { mean_ns: 1_000 }, ..Costs::constant(0, 1) };
         let mm1 = predict(Scheme::Interrupt, &exponential, &at_rate(500_000)).unwrap();
-        assert!(near(mm1.latency_mean_ns.unwrap(), 2_000.0));
+        assert!(is_near(mm1.latency_mean_ns.unwrap(), 2_000.0));
         assert_eq!(mm1.latency.p50_ns, Some(1_386));
         // M/D/1: the wait is half of M/M/1's.
         let md1 =
             predict(Scheme::Interrupt, &Costs::constant(0, 1_000), &at_rate(500_000)).unwrap();
-        assert!(near(md1.latency_mean_ns.unwrap(), 1_500.0));
+        assert!(is_near(md1.latency_mean_ns.unwrap(), 1_500.0));
         assert_eq!(md1.latency, Quantiles::default());
         // Multiple vacations: half of one more.
         let deferred = Scheme::Deferred { delay_ns: 50_000 };
         let away = predict(deferred, &Costs::constant(0, 1_000), &at_rate(500_000)).unwrap();
-        assert!(near(away.latency_mean_ns.unwrap(), 26_500.0));
+        assert!(is_near(away.latency_mean_ns.unwrap(), 26_500.0));
         // Coalescing to one event is an interrupt and draining.
         let costs = Costs { wake_ns: 3_000, ..Costs::constant(4_000, 1_000) };
         let drain = predict(Scheme::Drain { budget: 10_000 }, &costs, &at_rate(300_000)).unwrap();
@@ -557,7 +560,7 @@ mod tests {
         let eight = Scheme::Coalesced { count: 8, delay_ns: 10_000_000_000 };
         let eight = predict(eight, &Costs::constant(0, 1_000), &at_rate(100_000)).unwrap();
         let queue = 1_000.0 + 100.0 / 1.8;
-        assert!(near(eight.latency_mean_ns.unwrap(), queue + 7.0 / 2.0 * 1e4), "{eight:?}");
+        assert!(is_near(eight.latency_mean_ns.unwrap(), queue + 7.0 / 2.0 * 1e4), "{eight:?}");
     }
 
     #[test]
@@ -565,7 +568,7 @@ mod tests {
         // A vacation ends with the delay, because 2,000 events take twice as long: an event waits half of the delay.
         for (rate_hz, mean) in [(600_000, 600.0), (700_000, 700.0), (1_000_000, 1_000.0)] {
             let delay = InterruptDelay::coalesced(2_000, rate_hz as f64 / 1e9, 1e6);
-            assert!(near(delay.events, mean + 1.0), "{}", delay.events);
+            assert!(is_near(delay.events, mean + 1.0), "{}", delay.events);
             assert!((delay.length_ns / 1e6 - 1.0).abs() < 1e-9, "{}", delay.length_ns);
         }
         let scheme = Scheme::Coalesced { count: 2_000, delay_ns: 1_000_000 };

@@ -295,7 +295,7 @@ impl Simulated {
     }
 
     /// The quantile at `per_100k` of 100,000 latencies, ns: within 1/32 of the exact quantile, and neither below the
-    /// smallest nor above the largest latency.
+    /// smallest nor above the largest latency. `None` if there are too few latencies.
     fn quantile_ns(&self, per_100k: u32) -> Option<u64> {
         self.latency.quantile(per_100k).map(|ns| ns.max(self.latency_min_ns))
     }

@@ -221,7 +221,7 @@ fn verdict_on(curve: &Curve, demand: &Demand) -> Verdict {
         let known_figures: Option<Vec<f64>> = figures.into_iter().collect();
         known_figures.map(|figures| figures.into_iter().fold(0.0, f64::max))
     };
-    let latencies = answers.iter().map(|answer| demand.statistic.of(&answer.prediction));
+    let latencies = answers.iter().map(|answer| demand.statistic.value_in(&answer.prediction));
     let intervals = answers.iter().map(|answer| demand.statistic.interval(answer));
     let is_simulated = answers.iter().any(|answer| answer.method == Method::Simulation);
     Verdict {
