@@ -105,7 +105,7 @@ impl TextBudget {
     }
 
     /// Sum of the bytes of all texts that were checked.
-    pub(crate) fn used(&self) -> usize {
+    pub(crate) fn bytes_used(&self) -> usize {
         self.bytes_max - self.bytes_left
     }
 

@@ -141,7 +141,7 @@ impl<'a, R: 'a> Columns<'a, R> {
         Columns { columns, append_values }
     }
 
-    /// Like [`Columns::of`], for a part that the row stores: `part` borrows it.
+    /// These columns for a table with rows of another type, which store the value of type `R`: `part` borrows it.
     #[must_use]
     pub fn of_ref<Row>(self, part: impl Fn(&Row) -> &R + 'a) -> Columns<'a, Row> {
         let Columns { columns, append_values } = self;
@@ -150,7 +150,8 @@ impl<'a, R: 'a> Columns<'a, R> {
         Columns { columns, append_values }
     }
 
-    /// Like [`Columns::of_ref`], for a part that some rows lack: all of these columns are absent in such a row.
+    /// These columns for a table with rows of another type, if some rows store no value of type `R`. `part` borrows the
+    /// value. In a row without the value, all these columns are absent.
     #[must_use]
     pub fn of_optional<Row>(self, part: impl Fn(&Row) -> Option<&R> + 'a) -> Columns<'a, Row> {
         let Columns { columns, append_values } = self;

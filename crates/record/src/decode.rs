@@ -69,7 +69,7 @@ pub(crate) fn decode(
     Ok((table, text_bytes))
 }
 
-/// Reads like [`decode`], but passes each row to `each` and keeps no row. Returns the number of bytes of text.
+/// Reads a table's file, and passes each row to `each`. Keeps no row. Returns the number of bytes of text.
 pub(crate) fn decode_rows(
     file: File,
     entry: &TableEntry,
@@ -156,7 +156,7 @@ fn decode_unguarded(
             rows_read += batch;
         }
     }
-    Ok(budget.used())
+    Ok(budget.bytes_used())
 }
 
 /// Assembles the next row from the cells of all columns. Fails if a cell is damaged, or if the text exceeds its budget.

@@ -164,8 +164,9 @@ impl Table {
         self
     }
 
-    /// Checks the hints of the table and its columns like [`crate::write_run`], for tests of definitions. Fails when a
-    /// hint is too long, or names a column that the table does not have.
+    /// Checks the hints of the table and its columns, which [`crate::write_run`] also does. For tests of definitions.
+    ///
+    /// Fails if a hint is too long, or names a column that the table does not have.
     pub fn check_display(&self) -> Result<(), String> {
         check(&self.columns, &self.display)
     }

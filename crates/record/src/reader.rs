@@ -73,10 +73,10 @@ pub fn is_run_directory(dir: &Path) -> bool {
     dir.join(manifest::FILE).is_file() && dir.join(manifest::TABLES).is_dir()
 }
 
-/// Reads a run like [`read_run`], but only some parts of its tables. `part` receives each table without its rows, and
-/// returns the part to read.
+/// Reads a run directory, but only some parts of its tables. `part` receives each table without its rows, and
+/// chooses the part to read.
 ///
-/// Fails like [`read_run`]. If no rows of a table are read, only the size of the table's file is checked.
+/// Has the errors of [`read_run`]. If no rows of a table are read, only the size of the table's file is checked.
 pub fn read_run_parts(dir: &Path, part: impl FnMut(&Table) -> Part) -> Result<Run, ReadError> {
     StoredRun::open(dir)?.read_parts(part)
 }
@@ -91,8 +91,10 @@ pub struct StoredRun {
 }
 
 impl StoredRun {
-    /// Reads the manifest, and checks the size of each table's file. Fails like [`read_run`], but does not check the
-    /// content of tables.
+    /// Reads the manifest, and checks the size of each table's file.
+    ///
+    /// Fails if the manifest cannot be read or is damaged, if this version does not know its schema, or if the
+    /// size of a table's file is wrong.
     pub fn open(dir: &Path) -> Result<StoredRun, ReadError> {
         let manifest = read_manifest(&dir.join(manifest::FILE))?;
         let (mut outline, entries) = manifest.into_run();
@@ -133,7 +135,9 @@ impl StoredRun {
         })
     }
 
-    /// Reads the parts of tables that `part` chooses into memory. Fails like [`read_run_parts`].
+    /// Reads the parts of tables that `part` chooses into memory.
+    ///
+    /// Fails if a table's file cannot be read or is damaged, or if the parts need too much memory.
     pub fn read_parts(mut self, mut part: impl FnMut(&Table) -> Part) -> Result<Run, ReadError> {
         let (mut bytes, mut text_bytes_left) = (0_u64, TEXT_IN_MEMORY_BYTES_MAX);
         for (outline, mut entry) in self.outline.tables.iter_mut().zip(self.entries) {
