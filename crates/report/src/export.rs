@@ -86,7 +86,7 @@ pub fn csv(table: &Table, csv_rows: CsvRows, text: CsvText) -> String {
     in_memory(|out| write_csv(out, table, &InMemory, (csv_rows, text)).map(drop))
 }
 
-/// Writes a table as CSV, row by row, like [`csv()`]. Returns the number of rows that it leaves out.
+/// Writes a table as CSV in the format of [`csv()`], row by row. Returns the number of rows that it leaves out.
 ///
 /// Fails when writing or reading rows fails.
 pub fn write_csv(

@@ -43,11 +43,11 @@ impl<'a> Row<'a> {
     /// The value in a column as text, with the unit that suits this value. A number below the detection limit is the upper
     /// end of its interval: `< 230 ns`.
     pub fn value_text(&self, column: &str) -> String {
-        self.alone_as(column, Format::Auto)
+        self.value_text_as(column, Format::Auto)
     }
 
-    /// Like [`Row::value_text`], in a given format.
-    fn alone_as(&self, column: &str, format: Format) -> String {
+    /// The value in a column as text in a given format. A number below the detection limit is the upper end of its interval.
+    fn value_text_as(&self, column: &str, format: Format) -> String {
         match self.bound_below_limit(column) {
             Some(bound) if bound > 0.0 => {
                 format!("< {}", human::value_text(column, format, &Value::Real(bound)))
@@ -141,7 +141,7 @@ impl<'a> Row<'a> {
                 Some(match value {
                     Value::Text(_) => self.cell(column, human::unit_of(column, [].into_iter())),
                     _ => {
-                        let number = self.alone_as(name, column.display.format);
+                        let number = self.value_text_as(name, column.display.format);
                         let sign = self.bound_sign(column).map(|sign| format!("{sign} "));
                         unbroken(&(sign.unwrap_or_default() + &number))
                     }
@@ -191,7 +191,8 @@ fn setting_text(key: &str, value: &Json) -> Option<String> {
     }
 }
 
-/// Fills a template. `value` returns the text of a piece that is no text itself.
+/// Fills a template. `value` returns the text of a piece that is no text itself. `None` if the template is malformed, or
+/// `value` has no text for a piece.
 fn fill(template: &str, value: impl Fn(Piece<'_>) -> Option<String>) -> Option<String> {
     let Template(pieces) = Template::parse(template).ok()?;
     let pieces = pieces.into_iter().map(|piece| match piece {

@@ -52,7 +52,7 @@ pub fn is_contaminated(row: &Row<'_>) -> bool {
     windows.is_some_and(|(contaminated, windows)| contaminated > 0.0 && contaminated >= windows)
 }
 
-/// A scheme's figure. A formula is exact. A measurement has an interval, and so has a simulation.
+/// A scheme's figure. `None` if it is absent. A formula is exact. A measurement has an interval, and so has a simulation.
 pub fn figure(row: &Row<'_>, column: &str) -> Option<Figure> {
     let value = row.number(column)?;
     let is_quantile = column.starts_with("latency_p");

@@ -39,7 +39,7 @@ pub(super) struct Bucketed<'a> {
 }
 
 /// The tables of a run whose rows are buckets.
-pub(super) fn all(run: &Run) -> Vec<Bucketed<'_>> {
+pub(super) fn bucketed_tables(run: &Run) -> Vec<Bucketed<'_>> {
     run.tables.iter().filter_map(histograms_of).collect()
 }
 

@@ -25,7 +25,7 @@ const DIGITS: u8 = 3;
 /// Fails when the run has no histograms, or does not state the length of a histogram's window: programs divide the
 /// histogram's count by it.
 pub fn hlog(run: &Run) -> Result<String, Unexported> {
-    let tables = bucketed::all(run);
+    let tables = bucketed::bucketed_tables(run);
     if tables.iter().all(|table| table.histograms.is_empty()) {
         let remedy = "noise and wakeup have them, and handlers with --histograms";
         return Err(Unexported(format!("this run has no table of histograms; {remedy}")));
@@ -114,7 +114,7 @@ fn window(run: &Run, histogram: &Histogram) -> Option<Duration> {
     })
 }
 
-/// The length of the only window of a run, from its settings.
+/// The length of the only window of a run, from its settings. `None` if the settings have no length.
 fn run_window(run: &Run) -> Option<Duration> {
     run.settings.get(keys::MEASURED_WINDOW_NS)?.as_u64().map(Duration::from_nanos)
 }

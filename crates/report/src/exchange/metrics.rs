@@ -89,7 +89,7 @@ pub fn metrics(
     format: Exposition,
     timestamp_seconds: Option<f64>,
 ) -> Result<RunMetrics, Unexported> {
-    let mut metrics = Metrics::new(format).at(timestamp_seconds);
+    let mut metrics = Metrics::new(format).with_timestamp(timestamp_seconds);
     let complete = if run.complete { "true" } else { "false" };
     let labels = [
         ("experiment", run.experiment.as_str()),

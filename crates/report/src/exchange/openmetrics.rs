@@ -73,7 +73,7 @@ impl Metrics {
 
     /// Sets the time of all samples, in seconds of Unix time.
     #[must_use]
-    pub fn at(mut self, timestamp_seconds: Option<f64>) -> Self {
+    pub fn with_timestamp(mut self, timestamp_seconds: Option<f64>) -> Self {
         self.timestamp_seconds = timestamp_seconds;
         self
     }

@@ -21,7 +21,7 @@ impl RunPictures {
         Ok(RunPictures { wide: pictures(run)?, narrow: pictures_at(run, NARROW)? })
     }
 
-    /// The wide and the narrow picture with this name.
+    /// The wide and the narrow picture with this name. `None` if the run does not have both.
     fn get(&self, name: &str) -> Option<(&Picture, &Picture)> {
         let index = |pictures: &[Picture]| pictures.iter().position(|picture| picture.name == name);
         Some((&self.wide[index(&self.wide)?], &self.narrow[index(&self.narrow)?]))
@@ -66,7 +66,7 @@ impl Figures {
     }
 
     /// Pictures of all runs, by kind.
-    pub fn all(&self, runs: &[Entry<'_>]) -> Markup {
+    pub fn of_all_runs(&self, runs: &[Entry<'_>]) -> Markup {
         let mut names: Vec<&str> = Vec::new();
         for picture in self.runs.iter().flat_map(|pictures| &pictures.wide) {
             if !names.contains(&picture.name) {

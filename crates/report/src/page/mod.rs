@@ -242,7 +242,7 @@ fn pictures(runs: &[Entry<'_>], figures: &figures::Figures) -> Markup {
     html! {
         section id="pictures" aria-labelledby="pictures-title" {
             h2 id="pictures-title" { "Pictures" }
-            (figures.all(runs))
+            (figures.of_all_runs(runs))
         }
     }
 }

@@ -127,8 +127,8 @@ impl<'s> Chart<'s> {
         Chart::with_room(area, title, axes, [AXIS_WIDTH, right])
     }
 
-    /// Like [`Chart::new`], with other room at the left of the plot too. If the vertical axis has names, that room is
-    /// from [`room_for_names`].
+    /// Draws title, axes and grid into an area. `rooms`: the room at the left and at the right of the plot, pixels. If the
+    /// vertical axis has names, the room at the left is from [`room_for_names`].
     pub fn with_room(
         area: &Area<'s>,
         title: &str,
@@ -139,8 +139,8 @@ impl<'s> Chart<'s> {
         Chart::with_title(area, &title, axes, rooms)
     }
 
-    /// Like [`Chart::with_room`], with a title that is already broken into lines. `left` and `right`: room next to the plot,
-    /// pixels. Labels of the axes that would overlap are left out.
+    /// Draws axes, grid and a title that is already broken into lines into an area. `left` and `right`: the room next to the
+    /// plot, pixels. Labels of the axes that would overlap are left out.
     pub fn with_title(
         area: &Area<'s>,
         title: &PanelTitle,

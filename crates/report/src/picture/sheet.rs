@@ -123,9 +123,9 @@ pub const MARGIN: f64 = 16.0;
 const FONT_FACTOR: f64 = 1.24;
 /// Width of a character in a name, as a part of the font's size, in the widest usual font without serifs.
 const NAME_CHARACTER_WIDTH: f64 = 0.6;
-/// Like [`NAME_CHARACTER_WIDTH`]: the mean width in a sentence.
+/// Mean width of a character in a sentence, as a part of the font's size.
 const SENTENCE_CHARACTER_WIDTH: f64 = 0.525;
-/// Like [`NAME_CHARACTER_WIDTH`]: the mean width in a bold title.
+/// Mean width of a character in a bold title, as a part of the font's size.
 const TITLE_CHARACTER_WIDTH: f64 = 0.635;
 /// Longest name in a legend or a label, characters.
 const NAME_CHARS_MAX: usize = 32;

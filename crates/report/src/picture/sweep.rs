@@ -109,7 +109,7 @@ impl<'a> Drawn<'a> {
         &self.figures.axes[index]
     }
 
-    /// The point whose axes have the held values, except those in `values`.
+    /// The point whose axes have the held values, except those in `values`. `None` if the sweep has no such point.
     fn point(&self, values: &[(usize, u32)]) -> Option<&'a SweepPoint> {
         let mut wanted: Vec<u32> = self.held_values();
         for (axis, value) in values {
@@ -271,7 +271,7 @@ fn numbers(texts: &[String]) -> Option<(Quantity, Vec<f64>)> {
 
 /// At most `max` of the values, ascending: the first, the last, `required` if it is one of the
 /// values, and others at equal distances.
-fn bounded(values: &[u32], max: usize, required: u32) -> Vec<u32> {
+fn select_spread(values: &[u32], max: usize, required: u32) -> Vec<u32> {
     if values.len() <= max {
         return values.to_vec();
     }
@@ -316,7 +316,7 @@ fn other_values(
 ) -> (Vec<Option<(usize, u32)>>, Option<String>) {
     let Some(other) = other else { return (vec![None], None) };
     let all = drawn.values(other);
-    let chosen = bounded(&all, max, drawn.axis(other).held);
+    let chosen = select_spread(&all, max, drawn.axis(other).held);
     let note = remainder(&drawn.axis(other).name, all.len(), chosen.len());
     (chosen.into_iter().map(|value| Some((other, value))).collect(), note)
 }
@@ -395,7 +395,7 @@ fn lines(
     width: f64,
 ) -> Result<Option<Sheet>, Undrawn> {
     let all_values = drawn.values(axis);
-    let mut values = bounded(&all_values, POINTS_MAX, drawn.axis(axis).held);
+    let mut values = select_spread(&all_values, POINTS_MAX, drawn.axis(axis).held);
     values.sort_by(|first, second| numbers[*first as usize].total_cmp(&numbers[*second as usize]));
     let (values_of_other, others_note) = other_values(drawn, other, LINES_MAX);
     let line = |fixed: &Option<(usize, u32)>| -> Line<'_> {
@@ -534,7 +534,7 @@ fn bars(
     width: f64,
 ) -> Result<Option<Sheet>, Undrawn> {
     let all_values = drawn.values(axis);
-    let values = bounded(&all_values, BARS_MAX, drawn.axis(axis).held);
+    let values = select_spread(&all_values, BARS_MAX, drawn.axis(axis).held);
     let (values_of_other, others_note) = other_values(drawn, other, PANELS_MAX);
     let mut absent_count = 0;
     let (mut is_negative, mut has_changes) = (false, false);
@@ -645,8 +645,8 @@ impl<'a> MapCells<'a> {
             (second, first)
         };
         let (across_values, down_values) = (drawn.values(across), drawn.values(down));
-        let columns = bounded(&across_values, CELLS_ACROSS_MAX, drawn.axis(across).held);
-        let rows = bounded(&down_values, CELLS_MAX, drawn.axis(down).held);
+        let columns = select_spread(&across_values, CELLS_ACROSS_MAX, drawn.axis(across).held);
+        let rows = select_spread(&down_values, CELLS_MAX, drawn.axis(down).held);
         let mut points = BTreeMap::new();
         for (row, down_value) in rows.iter().enumerate() {
             for (column, across_value) in columns.iter().enumerate() {
@@ -690,7 +690,7 @@ impl<'a> MapCells<'a> {
     }
 }
 
-/// Like [`heat_map`], with these texts. `None` also if no cell has a figure.
+/// The heat map of a sweep with these texts. `None` if [`heat_map`] has none, or if no cell has a figure.
 pub(crate) fn heat_map_with(
     drawn: &Drawn<'_>,
     width: f64,
@@ -890,10 +890,10 @@ mod tests {
     #[test]
     fn long_axes_are_bounded_and_keep_their_ends_and_the_held_value() {
         let all: Vec<u32> = (0..1_000).collect();
-        let chosen = bounded(&all, 6, 7);
+        let chosen = select_spread(&all, 6, 7);
         assert!(chosen.len() <= 6 && chosen.contains(&7), "{chosen:?}");
         assert_eq!((chosen[0], chosen[chosen.len() - 1]), (0, 999));
         assert_eq!(remainder("a", 1_000, 6).unwrap(), "994 of 1000 values of a are not drawn.");
-        assert_eq!(bounded(&all[..3], 6, 0), [0, 1, 2]);
+        assert_eq!(select_spread(&all[..3], 6, 0), [0, 1, 2]);
     }
 }

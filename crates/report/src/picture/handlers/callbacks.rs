@@ -104,7 +104,7 @@ fn part(row: &Row<'_>, name: String, colour: RGBColor) -> Option<Part> {
     Some(Part { name, colour, time_ns, detail: format!(": {count} × {mean}") })
 }
 
-/// The time that is nested in the spans of a context, ns.
+/// The time that is nested in the spans of a context, ns. `None` if the row lacks a mean or the count.
 fn nested_ns(row: &Row<'_>) -> Option<f64> {
     let nested_mean = row.number("inclusive_mean_ns")? - row.number(MEAN)?;
     Some(nested_mean * row.number("count")?)
@@ -178,7 +178,7 @@ fn bars(division: &Division) -> Vec<Bar> {
     division.parts.iter().map(bar).collect()
 }
 
-/// A function's share of the time of its parents and their functions, in words.
+/// The share of the largest function in the time of its parents and their functions, in words. `None` without a function.
 fn finding(division: &Division) -> Option<String> {
     let function = division.largest_function()?;
     let functions =
@@ -200,7 +200,7 @@ pub fn largest_function_of(table: &Table, context: &Row<'_>) -> Option<String> {
     if division.certainty == Certainty::OneParent { finding(&division) } else { None }
 }
 
-/// The finding of the division with the largest function.
+/// The finding of the division with the largest function. `None` if no division has a function.
 fn title(divisions: &[Division]) -> Option<String> {
     let time_ns = |division: &&Division| division.largest_function().map(|part| part.time_ns);
     let division = divisions.iter().max_by(|first, second| {

@@ -60,7 +60,7 @@ fn name(row: &Row<'_>) -> String {
     }
 }
 
-/// A figure that a logarithmic axis has a place for.
+/// A figure of a row, if a logarithmic axis has a place for it.
 fn time(row: &Row<'_>, column: &str) -> Option<f64> {
     row.number(column).filter(|time| *time > 0.0)
 }

@@ -129,7 +129,7 @@ impl Causes {
         Causes(names)
     }
 
-    /// The name of a kind with its own colour.
+    /// The name of a kind with its own colour. `None` for other kinds.
     #[cfg(test)]
     pub fn name(&self, kind: usize) -> Option<&str> {
         self.0.get(kind).map(String::as_str)

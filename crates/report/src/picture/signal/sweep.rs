@@ -9,7 +9,7 @@ use crate::picture::rows;
 use crate::row::Row;
 use crate::schemes::BestScheme;
 
-/// The table of the sweep: `rates` of a measurement, or `model` of a computation.
+/// The table of the sweep: `rates` of a measurement, or `model` of a computation. `None` if the run has neither.
 pub fn sweep(run: &Run) -> Option<&Table> {
     run.table("rates").or_else(|| run.table("model"))
 }
