@@ -25,7 +25,7 @@ const LEVELS: [Level; 3] = [Level::L1d, Level::L1i, Level::L2];
 
 impl From<Mean> for Figure {
     fn from(Mean { mean, half_width, .. }: Mean) -> Figure {
-        Figure::measured(mean, half_width)
+        Figure::from_measurement(mean, half_width)
     }
 }
 
@@ -69,14 +69,14 @@ impl<'a> Cell<'a> {
 impl Figures<Cell<'_>> for Paper {
     fn unit(&self, cell: &Cell<'_>) -> Unit {
         match cell {
-            Cell::Short(..) | Cell::Long(..) | Cell::BothL1(..) => Unit::named(" misses"),
+            Cell::Short(..) | Cell::Long(..) | Cell::BothL1(..) => Unit::without_factor(" misses"),
             Cell::Bytes(..) => Unit::KIBIBYTES,
-            Cell::TlbEntries(_) => Unit::named(" entries"),
+            Cell::TlbEntries(_) => Unit::without_factor(" entries"),
         }
     }
 
     /// The misses on the simulated model. An error says why there is no figure.
-    fn measured(&self, cell: &Cell<'_>) -> Known {
+    fn measured_figure(&self, cell: &Cell<'_>) -> Known {
         // Short windows, by the refined method.
         let short_key = |change, level, stimulus| {
             let method = Method::Refined;
@@ -92,10 +92,12 @@ impl Figures<Cell<'_>> for Paper {
             Cell::Bytes(run, level, stimulus) => {
                 let (series, _) = run.series(short_key(None, level, stimulus))?;
                 let line_bytes = f64::from(series.ready.geometry.line_bytes);
-                Ok(self.measured(&Cell::Short(run, None, level, stimulus))?.times(line_bytes))
+                Ok(self
+                    .measured_figure(&Cell::Short(run, None, level, stimulus))?
+                    .times(line_bytes))
             }
             Cell::BothL1(run, stimulus) => {
-                let lines = |level| self.measured(&Cell::Short(run, None, level, stimulus));
+                let lines = |level| self.measured_figure(&Cell::Short(run, None, level, stimulus));
                 Ok(lines(Level::L1d)?.plus(lines(Level::L1i)?))
             }
             Cell::TlbEntries(run) => {

@@ -160,7 +160,7 @@ impl Paper {
         Paper::parse(TEXT)
     }
 
-    /// Parses the data file. Fails as [`Paper::built_in`] does, and if a line of a cache is too long.
+    /// Parses the data file, and checks that its names exist and that no line of a cache is too long.
     fn parse(text: &str) -> Result<Paper, PublishedError> {
         let raw: RawPaper = read(text)?;
         at_most(raw.table.len().max(raw.machine.len()), TABLES_MAX, "tables or machines")?;

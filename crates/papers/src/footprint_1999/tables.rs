@@ -251,7 +251,7 @@ fn columns<'s>() -> Columns<'s, Row<'s>> {
         .of(|row: &Row<'_>| {
             let Mean { mean, half_width, count, .. } = row.simulated()?;
             // The misses by starting the counters are a median without an interval.
-            Some(Figure::measured(mean, if count > 0 { half_width } else { f64::INFINITY }))
+            Some(Figure::from_measurement(mean, if count > 0 { half_width } else { f64::INFINITY }))
         }),
         column("repetition_count", repetitions).detail().uint(|row: &Row<'_>| {
             let count = row.simulated()?.count;

@@ -71,7 +71,7 @@ impl Figures<Cell<'_>> for Paper {
         }
     }
 
-    fn measured(&self, cell: &Cell<'_>) -> Known {
+    fn measured_figure(&self, cell: &Cell<'_>) -> Known {
         match cell {
             Cell::Mean(quantity, run, conditions) => machine_mean(*quantity, run, conditions),
             // The mean of some machines is not the mean of their family.
@@ -93,7 +93,7 @@ impl Figures<Cell<'_>> for Paper {
         }
     }
 
-    /// The paper has numbers for single machines and conditions only, not for means over several of them.
+    /// The paper's number for a single machine and condition. `None` for means over several of them: the paper has none.
     fn published(&self, cell: &Cell<'_>) -> Option<Known> {
         let Cell::Mean(quantity, run, conditions) = cell else { return None };
         let &[condition] = &conditions[..] else { return None };
@@ -119,7 +119,7 @@ fn mean_of(figures: impl IntoIterator<Item = Known>) -> Known {
     let count = figures.len() as f64;
     let half_width = figures.iter().map(|figure| figure.half_width.powi(2)).sum::<f64>().sqrt();
     let sum = figures.iter().map(|figure| figure.mean).sum::<f64>();
-    Ok(Figure::measured(sum / count, half_width / count))
+    Ok(Figure::from_measurement(sum / count, half_width / count))
 }
 
 /// The runs of a family.
@@ -341,6 +341,7 @@ mod tests {
     use record::Value;
     use stats::{Batches, JointBatch};
 
+    use super::super::published::L1MissRatios;
     use super::super::tables::paper;
     use super::*;
 
@@ -548,7 +549,7 @@ mod tests {
         for samples in &mut run.measured.samples.conditions {
             let Condition::Made { load, rate, stimulus } = samples.condition else { continue };
             let condition = (load, rate, stimulus);
-            let [l1i, l1d] = [&machine.model, "p3-1266"]
+            let L1MissRatios { l1i, l1d } = [&machine.model, "p3-1266"]
                 .into_iter()
                 .find_map(|model| published.miss_ratios(model, condition))
                 .unwrap();

@@ -161,5 +161,5 @@ impl<'a> Interrupts<'a> {
 /// The figure with this mean. Without an interval (too few batches), its half width is
 /// infinite, so that no comparison is judged.
 fn figure(mean: f64, interval: Option<Interval>) -> Figure {
-    Figure::measured(mean, interval.map_or(f64::INFINITY, |interval| interval.half_width))
+    Figure::from_measurement(mean, interval.map_or(f64::INFINITY, |interval| interval.half_width))
 }

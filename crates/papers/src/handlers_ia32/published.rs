@@ -6,7 +6,7 @@ use serde::Deserialize;
 use crate::published::{PublishedError, at_most, read, short_text};
 
 /// The data file of the paper `handlers-ia32`.
-const TEXT: &str = include_str!("../../../../papers/handlers-ia32.toml");
+const DATA_FILE: &str = include_str!("../../../../papers/handlers-ia32.toml");
 
 /// Maximum number of machines, and maximum number of rows of a machine.
 const ITEMS_MAX: usize = 32;
@@ -45,13 +45,13 @@ pub struct Paper {
     /// The measured machines, by ascending clock frequency.
     #[serde(rename = "machine")]
     pub machines: Vec<PaperMachine>,
-    misses: Vec<Misses>,
+    misses: Vec<MachineMisses>,
 }
 
 /// Table 2 of the paper for one machine.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Misses {
+struct MachineMisses {
     model: String,
     rows: Vec<MissRow>,
 }
@@ -61,18 +61,18 @@ struct Misses {
 struct MissRow {
     load: Load,
     rate: Rate,
-    l1i_percent: ByStimulus,
-    l1d_percent: ByStimulus,
+    l1i_percent: StimulusPercents,
+    l1d_percent: StimulusPercents,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ByStimulus {
+struct StimulusPercents {
     net: f64,
     disk: f64,
 }
 
-impl ByStimulus {
+impl StimulusPercents {
     /// The figure as a ratio from 0 to 1; `None` for a stimulus that the paper does not have.
     fn ratio(self, stimulus: Stimulus) -> Option<f64> {
         match stimulus {
@@ -82,9 +82,16 @@ impl ByStimulus {
         }
     }
 
-    fn are_percent(self) -> bool {
+    fn are_valid(self) -> bool {
         [self.net, self.disk].iter().all(|figure| (0.0..=100.0).contains(figure))
     }
+}
+
+/// Miss ratios of the first-level caches: misses over accesses, 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct L1MissRatios {
+    pub l1i: f64,
+    pub l1d: f64,
 }
 
 impl Paper {
@@ -93,20 +100,20 @@ impl Paper {
     /// Fails if the text is not TOML, is too long, or names an unknown machine, load or rate. Fails also if a figure is
     /// not a percentage from 0 to 100.
     pub fn built_in() -> Result<Paper, PublishedError> {
-        Paper::parse(TEXT)
+        Paper::parse(DATA_FILE)
     }
 
-    /// Parses the data file. Fails as [`Paper::built_in`] does.
+    /// Parses the data file, and checks that its models and percentages are valid.
     fn parse(text: &str) -> Result<Paper, PublishedError> {
         let paper: Paper = read(text)?;
         at_most(paper.machines.len().max(paper.misses.len()), ITEMS_MAX, "machines")?;
-        for Misses { model, rows } in &paper.misses {
+        for MachineMisses { model, rows } in &paper.misses {
             at_most(rows.len(), ITEMS_MAX, "rows").map_err(|error| error.in_part(model))?;
             if paper.machine(model).is_none() {
                 return Err(PublishedError::new(format!("no machine: {model:.40?}")));
             }
             let is_wrong =
-                |row: &&MissRow| !row.l1i_percent.are_percent() || !row.l1d_percent.are_percent();
+                |row: &&MissRow| !row.l1i_percent.are_valid() || !row.l1d_percent.are_valid();
             if let Some(row) = rows.iter().find(is_wrong) {
                 let error = format!("{}/{}: no percentage", row.load, row.rate);
                 return Err(PublishedError::new(error).in_part(model));
@@ -126,15 +133,19 @@ impl Paper {
         misses.rows.iter().find(|row| (row.load, row.rate) == (load, rate))
     }
 
-    /// Misses of L1I and of L1D over their accesses, 0 to 1 (Table 2).
+    /// The published miss ratios of a model's machine (Table 2 of the paper). `None`: the paper has no row for this machine,
+    /// load and rate, or no figures for the stimulus.
     #[must_use]
     pub fn miss_ratios(
         &self,
         model: &str,
         (load, rate, stimulus): (Load, Rate, Stimulus),
-    ) -> Option<[f64; 2]> {
+    ) -> Option<L1MissRatios> {
         let row = self.row(model, load, rate)?;
-        Some([row.l1i_percent.ratio(stimulus)?, row.l1d_percent.ratio(stimulus)?])
+        Some(L1MissRatios {
+            l1i: row.l1i_percent.ratio(stimulus)?,
+            l1d: row.l1d_percent.ratio(stimulus)?,
+        })
     }
 }
 
@@ -148,11 +159,11 @@ mod tests {
         let families: Vec<Family> = paper.machines.iter().map(|machine| machine.family).collect();
         assert_eq!(families, [[Family::P6; 4].as_slice(), &[Family::P4; 2]].concat());
         let ratios = |model, load, rate, stimulus| paper.miss_ratios(model, (load, rate, stimulus));
-        let l1d = |model, load, rate, stimulus| Some(ratios(model, load, rate, stimulus)?[1]);
+        let l1d = |model, load, rate, stimulus| Some(ratios(model, load, rate, stimulus)?.l1d);
         let near = |found: Option<f64>, ratio: f64| (found.unwrap() - ratio).abs() < 1e-9;
         assert!(near(l1d("p2-450", Load::Busy, Rate::Low, Stimulus::Disk), 0.07635));
         assert!(near(l1d("p3-1266", Load::Idle, Rate::High, Stimulus::Net), 0.09591));
-        let l1i = ratios("p3-1266", Load::Busy, Rate::High, Stimulus::Net).map(|ratios| ratios[0]);
+        let l1i = ratios("p3-1266", Load::Busy, Rate::High, Stimulus::Net).map(|ratios| ratios.l1i);
         assert!(near(l1i, 0.01705));
         assert_eq!(l1d("p3-600", Load::Idle, Rate::Low, Stimulus::Net), None);
         assert_eq!(l1d("p2-450", Load::Idle, Rate::Low, Stimulus::Timer), None);
@@ -167,8 +178,8 @@ mod tests {
             ("net = 2.656", "net = nan", "no percentage"),
             ("[[misses]]\nmodel = \"p2-450\"", "[[misses]]\nmodel = \"z80\"", "no machine"),
         ] {
-            assert!(TEXT.contains(from), "{from}");
-            let error = Paper::parse(&TEXT.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(DATA_FILE.contains(from), "{from}");
+            let error = Paper::parse(&DATA_FILE.replacen(from, to, 1)).unwrap_err().to_string();
             assert!(error.contains(says), "{to}: {error}");
         }
     }

@@ -42,8 +42,8 @@ impl Quantity {
     pub(super) fn unit(self) -> Unit {
         match self {
             Quantity::Time => Unit::MICROSECONDS,
-            Quantity::Cycles => Unit::named(" cycles"),
-            Quantity::InstructionsPerCycle => Unit::named(" IPC"),
+            Quantity::Cycles => Unit::without_factor(" cycles"),
+            Quantity::InstructionsPerCycle => Unit::without_factor(" IPC"),
             Quantity::BranchMisses | Quantity::L1iMisses | Quantity::L1dMisses => Unit::PERCENT,
         }
     }
@@ -102,8 +102,8 @@ impl Quantity {
     ) -> Option<f64> {
         let ratios = paper.miss_ratios(model, condition);
         match self {
-            Quantity::L1iMisses => Some(ratios?[0]),
-            Quantity::L1dMisses => Some(ratios?[1]),
+            Quantity::L1iMisses => Some(ratios?.l1i),
+            Quantity::L1dMisses => Some(ratios?.l1d),
             _ => None,
         }
     }

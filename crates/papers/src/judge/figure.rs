@@ -17,8 +17,8 @@ pub(crate) struct Figure {
 }
 
 impl Figure {
-    /// A measured figure. `half_width`: see [`Figure::half_width`].
-    pub(crate) fn measured(mean: f64, half_width: f64) -> Figure {
+    /// A measured figure, which is not rounded. `half_width`: see [`Figure::half_width`].
+    pub(crate) fn from_measurement(mean: f64, half_width: f64) -> Figure {
         Figure { mean, half_width, rounding: 0.0 }
     }
 
@@ -76,7 +76,7 @@ impl Unit {
     pub(crate) const KIBIBYTES: Unit = Unit { label: " KiB", factor: 1.0 / 1024.0 };
 
     /// The unit of the figure itself. `label` begins with a space.
-    pub(crate) const fn named(label: &'static str) -> Unit {
+    pub(crate) const fn without_factor(label: &'static str) -> Unit {
         Unit { label, factor: 1.0 }
     }
 }
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn a_small_interval_is_not_shown_as_none() {
         let text = |mean, half_width| {
-            figure_text(Figure::measured(mean, half_width), Unit::named(" misses"))
+            figure_text(Figure::from_measurement(mean, half_width), Unit::without_factor(" misses"))
         };
         assert_eq!(text(1234.0, 0.02), "1234.0 ± <0.1 misses");
         assert_eq!(text(1234.0, 0.06), "1234.0 ± 0.1 misses");

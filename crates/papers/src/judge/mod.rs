@@ -23,7 +23,7 @@ pub(crate) trait Figures<Cell> {
     fn unit(&self, cell: &Cell) -> Unit;
 
     /// The measured figure, or the reason why it is missing.
-    fn measured(&self, cell: &Cell) -> Known;
+    fn measured_figure(&self, cell: &Cell) -> Known;
 
     /// The paper's figure, or the reason why it is missing. `None`: claims about this
     /// cell are not judged on published figures.
@@ -113,7 +113,7 @@ impl<Cell> Claim<Cell> {
             Some(self.test.judge(sides.into_iter().collect(), unit))
         };
         let published = judge(&|cell| figures.published(cell));
-        (judge(&|cell| Some(figures.measured(cell))).expect("measured cells"), published)
+        (judge(&|cell| Some(figures.measured_figure(cell))).expect("measured cells"), published)
     }
 }
 

@@ -382,7 +382,7 @@ mod tests {
     }
 
     fn mean(mean: f64, half_width: f64) -> Known {
-        Ok(Figure::measured(mean, half_width))
+        Ok(Figure::from_measurement(mean, half_width))
     }
 
     fn not_measured() -> Known {
@@ -460,7 +460,7 @@ mod tests {
 
     #[test]
     fn a_figure_that_was_measured_once_is_not_judged() {
-        let once = Figure::measured(12.5, f64::INFINITY);
+        let once = Figure::from_measurement(12.5, f64::INFINITY);
         let judged = greater(Ok(once), Ok(exactly(2.0)));
         let unknown = Verdict::NotJudged(Reason::no_interval());
         assert_eq!((judged.number, judged.verdict), (Some(6.25), unknown));

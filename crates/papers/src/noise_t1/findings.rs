@@ -60,7 +60,7 @@ impl Figures<Cell> for Sides<'_> {
         }
     }
 
-    fn measured(&self, cell: &Cell) -> Known {
+    fn measured_figure(&self, cell: &Cell) -> Known {
         let peaks = |tick, placement| {
             let run = self.runs.iter().find(|run| (run.tick, run.placement) == (tick, placement));
             let run = run.ok_or_else(|| Reason::not_measured("", ""))?;
@@ -97,7 +97,7 @@ impl Figures<Cell> for Sides<'_> {
         self.model == MODEL
     }
 
-    /// The paper has limits of the slowdowns. Only the absence of peaks is a figure.
+    /// The paper's limit of a slowdown, or its figure for the absence of peaks. `None` for the periods of peaks.
     fn published(&self, cell: &Cell) -> Option<Known> {
         match *cell {
             Cell::PartMaxRatio(tick, placement)

@@ -86,7 +86,7 @@ impl Peaks {
         let peak_times: Vec<u64> = peaks.iter().map(|peak| peak.time_ns).collect();
         let period_ns = periods(&events, &SEARCH)
             .first()
-            .map(|period| Figure::measured(period.period_ns, period.half_width_ns));
+            .map(|period| Figure::from_measurement(period.period_ns, period.half_width_ns));
         Ok(Peaks {
             quanta: quanta.len(),
             count: peaks.len(),
@@ -126,7 +126,7 @@ fn part_max(slowdowns: &[f64]) -> Figure {
     let maxima: Vec<f64> = parts.map(|part| part.iter().copied().fold(0.0, f64::max)).collect();
     let interval = from_values(&maxima);
     let half_width = interval.map_or(f64::INFINITY, |interval| interval.half_width);
-    Figure::measured(maxima.iter().sum::<f64>() / maxima.len().max(1) as f64, half_width)
+    Figure::from_measurement(maxima.iter().sum::<f64>() / maxima.len().max(1) as f64, half_width)
 }
 
 /// Mean slowdown of quanta with these times, as a share of the median. `None` without times.
@@ -136,7 +136,7 @@ fn mean_slowdown(times_ns: &[u64], median_ns: f64) -> Option<Figure> {
     let interval: Option<Interval> = from_moments(count, sum, squares);
     let half_width = interval.map_or(f64::INFINITY, |interval| interval.half_width / median_ns);
     let mean = sum as f64 / count as f64 / median_ns - 1.0;
-    (count > 0).then_some(Figure::measured(mean, half_width))
+    (count > 0).then_some(Figure::from_measurement(mean, half_width))
 }
 
 #[cfg(test)]

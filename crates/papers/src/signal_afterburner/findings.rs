@@ -53,13 +53,13 @@ struct Sides<'a> {
 impl Figures<Cell> for Sides<'_> {
     fn unit(&self, cell: &Cell) -> Unit {
         match cell {
-            Cell::Throughput(..) => Unit::named(" Mbit/s"),
+            Cell::Throughput(..) => Unit::without_factor(" Mbit/s"),
             Cell::MeanTrip(..) => Unit::MILLISECONDS,
             Cell::Cpu(_) => Unit::PERCENT,
         }
     }
 
-    fn measured(&self, cell: &Cell) -> Known {
+    fn measured_figure(&self, cell: &Cell) -> Known {
         match *cell {
             Cell::Throughput(load, kib, scheme) => {
                 self.measured.mbit_per_s(load, scheme, kib * 1024)
@@ -99,7 +99,8 @@ impl Figures<Cell> for Sides<'_> {
     }
 }
 
-/// The number of the paper's table with this load. Both tables have figures of the same machine.
+/// The number of the paper's table with this load. `None` if there is no such table. Both tables have figures of one
+/// machine.
 fn table_number(load: Load) -> Option<u32> {
     match load {
         Load::Idle => Some(2),

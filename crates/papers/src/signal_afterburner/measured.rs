@@ -20,9 +20,9 @@ pub(super) struct Measured<'a> {
 /// The mean of the repetitions, with its interval.
 fn over_repetitions(values: Vec<f64>) -> Known {
     match (from_values(&values), values.first()) {
-        (Some(interval), _) => Ok(Figure::measured(interval.mean, interval.half_width)),
+        (Some(interval), _) => Ok(Figure::from_measurement(interval.mean, interval.half_width)),
         // A single repetition has no interval. An infinite half width decides no comparison.
-        (None, Some(value)) => Ok(Figure::measured(*value, f64::INFINITY)),
+        (None, Some(value)) => Ok(Figure::from_measurement(*value, f64::INFINITY)),
         (None, None) => Err(Reason::not_measured("", "")),
     }
 }
@@ -153,7 +153,7 @@ fn counted(accepted: usize, all: usize, reason: &str) -> Option<String> {
     (accepted < all).then(|| format!("{accepted} of {all} windows count: {reason}"))
 }
 
-/// The throughput of a window, Mbit/s.
+/// The throughput of a window, Mbit/s. `None` if the window is empty.
 fn mbit_per_s(window: &TransferWindow) -> Option<f64> {
     let ns = window.activity.window_ns;
     (ns > 0).then(|| window.bytes as f64 * 8.0 / MBIT * 1e9 / ns as f64)

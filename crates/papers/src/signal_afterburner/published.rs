@@ -144,7 +144,8 @@ impl Paper {
         sizes
     }
 
-    /// Throughput in the table `number`, Mbit/s. `bytes` is the size of the socket buffers.
+    /// Throughput in the table `number`, Mbit/s. `bytes` is the size of the socket buffers. `None` if the paper has no such
+    /// table, column or row.
     #[must_use]
     pub fn mbit_per_s(&self, number: u32, scheme: Scheme, bytes: u64) -> Option<f64> {
         let table = self.tables.iter().find(|table| table.number == number)?;
@@ -153,7 +154,7 @@ impl Paper {
         row.get(column).copied()
     }
 
-    /// Minimum, mean and maximum of the round trips of a scheme, ns.
+    /// Minimum, mean and maximum of the round trips of a scheme, ns. `None` if the paper did not measure the scheme.
     #[must_use]
     pub fn round_trip_ns(&self, scheme: Scheme, bulk: bool) -> Option<[f64; 3]> {
         let trips =

@@ -192,7 +192,7 @@ impl Figures<Cell<'_>> for Sides<'_> {
 
     /// The figure on the simulated machines. An error says which part of the command has not measured it, or why the
     /// command cannot measure it.
-    fn measured(&self, &Cell { workload, quantity }: &Cell<'_>) -> Known {
+    fn measured_figure(&self, &Cell { workload, quantity }: &Cell<'_>) -> Known {
         let parts_missing = |parts| parts_not_measured(workload, parts);
         let machines_missing = || parts_missing("machines");
         let figure = |machine, quantity: &dyn Fn(&MachineRun) -> Option<f64>| {

@@ -282,7 +282,7 @@ impl Paper {
         self.workload.iter().find(|workload| workload.name == name)
     }
 
-    /// Events per second of the first machine, or of the multiprocessor.
+    /// Events per second of the first machine, or of the multiprocessor. `None` if the paper has no such rate.
     pub(super) fn event_rate(&self, event: &str, workload: &str, is_multi: bool) -> Option<f64> {
         let rates = if is_multi {
             &self.event_rates.multiprocessor

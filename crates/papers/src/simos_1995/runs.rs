@@ -193,13 +193,13 @@ impl MachineRun {
         ratio(self.ticks(Mode::Idle) as f64, self.sample.window_ticks as f64)
     }
 
-    /// The kernel's share of the time that is not idle.
+    /// The kernel's share of the time that is not idle. `None` if no CPU was busy.
     pub(super) fn kernel_ratio(&self) -> Option<f64> {
         ratio(self.ticks(Mode::Kernel) as f64, self.busy_ticks() as f64)
     }
 
-    /// `ticks` in seconds, per instruction of user mode. Machines can be compared by this number, because user mode
-    /// does the same work on each machine.
+    /// `ticks` in seconds, per instruction of user mode. `None` if user mode executed no instructions. Machines can be compared
+    /// by this number, because user mode does the same work on each machine.
     pub(super) fn seconds_per_user_instruction(&self, ticks: u64) -> Option<f64> {
         let instructions = self.mode_sum(INSTRUCTIONS, Mode::User)?;
         ratio(self.sample.ns_of(ticks as f64) / 1e9, instructions as f64)
@@ -215,7 +215,7 @@ impl MachineRun {
         Some(Parts { execution, fetch, data, pipeline })
     }
 
-    /// The share of memory stalls in the time of a mode, 0 to 1.
+    /// The share of memory stalls in the time of a mode, 0 to 1. `None` if the model does not count stalls.
     pub(super) fn stall_ratio(&self, mode: Mode) -> Option<f64> {
         let parts = self.parts(|service| mode.includes(service))?;
         ratio((parts.fetch + parts.data) as f64, self.ticks(mode) as f64)
@@ -310,7 +310,7 @@ impl Joined<'_> {
         self.services.iter().map(|service| value(service)).sum()
     }
 
-    /// The sum of a counter. For page walks, only the counters of their time are known.
+    /// The sum of a counter. `None` if the model does not count it. For page walks, only the counters of their time are known.
     pub(super) fn count(&self, name: &str) -> Option<u64> {
         let is_time = [CYCLES, FETCH_STALL, DATA_STALL].contains(&name);
         if !is_time && self.is_page_walk() {
@@ -319,21 +319,22 @@ impl Joined<'_> {
         self.sum(|service| self.run.sample.count(service, name))
     }
 
-    /// Time of the services themselves, in cycles of all CPUs.
+    /// Time of the services themselves, in cycles of all CPUs. `None` if the time of a service is unknown.
     pub(super) fn ticks(&self) -> Option<u64> {
         self.sum(|service| service.self_ticks)
     }
 
     /// The services' share of the kernel's time, 0 to 1. For page walks, the total is the kernel's time plus the walks,
-    /// because the paper's kernel refills the TLB itself.
+    /// because the paper's kernel refills the TLB itself. `None` if the time is unknown.
     pub(super) fn kernel_ratio(&self) -> Option<f64> {
         let ticks = self.ticks()?;
         let walk_ticks = if self.is_page_walk() { ticks } else { 0 };
         ratio(ticks as f64, (self.run.ticks(Mode::Kernel) + walk_ticks) as f64)
     }
 
-    /// The share of the stall cycles of a counter in all stall cycles of the kernel, 0 to 1. For page walks, the total is
-    /// the kernel's stalls plus those of the walks, as in [`Joined::kernel_ratio`].
+    /// The share of the stall cycles of a counter in all stall cycles of the kernel, 0 to 1. `None` if the model does not count
+    /// stalls. For page walks, the total is the kernel's stalls plus the stalls of the walks, because the paper's kernel
+    /// refills the TLB itself.
     pub(super) fn stall_ratio(&self, counter: &str) -> Option<f64> {
         let mut total = 0;
         for stall in [FETCH_STALL, DATA_STALL] {
@@ -343,27 +344,28 @@ impl Joined<'_> {
         ratio(self.count(counter)? as f64, total as f64)
     }
 
-    /// How often the services take a lock.
+    /// How often the services take a lock. `None` if the run did not count that.
     pub(super) fn lock_acquires(&self) -> Option<u64> {
         self.sum(|service| Some(self.run.service_locks(service)?.0))
     }
 
-    /// How many cycles the services spin for locks. [`Joined::ticks`] does not include these cycles.
+    /// How many cycles the services spin for locks. `None` if the run did not count that. [`Joined::ticks`] does not
+    /// include these cycles.
     pub(super) fn spin_ticks(&self) -> Option<u64> {
         self.sum(|service| Some(self.run.service_locks(service)?.1))
     }
 
-    /// Requests that started in the window. For page walks: the walks.
+    /// Requests that started in the window. For page walks: the walks. `None` if a service does not count its requests.
     pub(super) fn requests(&self) -> Option<u64> {
         self.sum(|service| service.requests)
     }
 
-    /// Requests per second of the window.
+    /// Requests per second of the window. `None` if a service does not count its requests.
     pub(super) fn rate_hz(&self) -> Option<f64> {
         ratio(self.requests()? as f64, self.run.seconds())
     }
 
-    /// The mean of a time over the completed requests, ns.
+    /// The mean of a time over the completed requests, ns. `None` if no request completed, or the time is unknown.
     fn mean_ns(&self, total_ticks: impl Fn(&ServiceStats) -> Option<u64>) -> Option<f64> {
         let count = self.sum(|service| Some(service.times.as_ref()?.latency.count))?;
         let ticks = self.sum(total_ticks)?;
@@ -384,12 +386,12 @@ impl Joined<'_> {
         ratio(self.run.sample.ns_of(self.ticks()? as f64), self.requests()? as f64)
     }
 
-    /// Mean time of the service itself in a completed request, ns.
+    /// Mean time of the service itself in a completed request, ns. `None` if no request completed.
     pub(super) fn computation_ns(&self) -> Option<f64> {
         self.walk_ns().or_else(|| self.mean_ns(|service| service.times.as_ref()?.computation_ticks))
     }
 
-    /// Mean time of a completed request from start to end, ns.
+    /// Mean time of a completed request from start to end, ns. `None` if no request completed.
     pub(super) fn latency_ns(&self) -> Option<f64> {
         self.walk_ns().or_else(|| self.mean_ns(|service| Some(service.times.as_ref()?.latency.sum)))
     }
@@ -406,22 +408,24 @@ impl Joined<'_> {
         self.run.misses_by_service(cache, classes, is_included)
     }
 
-    /// Mean time per completed request that the task is blocked, ns.
+    /// Mean time per completed request that the task is blocked, ns. `None` for page walks, and if no request completed.
     pub(super) fn blocked_ns(&self) -> Option<f64> {
         self.mean_ns(|service| service.times.as_ref()?.blocked_ticks)
     }
 
-    /// Mean time per completed request that the task is runnable but does not run, ns.
+    /// Mean time per completed request that the task is runnable but does not run, ns. `None` without completed
+    /// requests, as for page walks.
     pub(super) fn descheduled_ns(&self) -> Option<f64> {
         self.mean_ns(|service| service.times.as_ref()?.descheduled_ticks)
     }
 
-    /// A counter per instruction.
+    /// A counter per instruction. `None` for page walks, whose instructions are unknown, and if the model does not count it.
     pub(super) fn per_instruction(&self, name: &str) -> Option<f64> {
         ratio(self.count(name)? as f64, self.count(INSTRUCTIONS)? as f64)
     }
 
     /// The time of all events of a counter, each with this number of cycles, as a share of the services' time.
+    /// `None` if the counter or the time is unknown.
     pub(super) fn time_ratio(&self, name: &str, cycles_per_event: u64) -> Option<f64> {
         ratio((self.count(name)? * cycles_per_event) as f64, self.ticks()? as f64)
     }

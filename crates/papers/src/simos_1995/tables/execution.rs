@@ -28,7 +28,7 @@ struct Row<'s> {
 }
 
 impl Row<'_> {
-    /// The row's time over `total_ticks`.
+    /// The row's time over `total_ticks`. `None` if the total is 0.
     fn share_of(&self, total_ticks: u64) -> Option<f64> {
         ratio(self.ticks as f64, total_ticks as f64)
     }
@@ -172,7 +172,7 @@ pub(super) fn execution(sides: &Sides<'_>) -> Table {
 }
 
 /// Speed-up of `run` over `base` for the same work: the ratio of their times per instruction of
-/// user mode. `ticks`: the time to compare.
+/// user mode. `ticks`: the time to compare. `None` if a run has no instructions of user mode.
 pub(in super::super) fn speed_up(
     run: &MachineRun,
     base: &MachineRun,

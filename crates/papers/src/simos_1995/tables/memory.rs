@@ -21,12 +21,12 @@ struct Waits<'s> {
 
 impl<'s> Waits<'s> {
     /// The waits of both streams in all modes.
-    fn all(run: &'s MachineRun, in_order: Option<&'s MachineRun>) -> Vec<Waits<'s>> {
+    fn of_run(run: &'s MachineRun, in_order: Option<&'s MachineRun>) -> Vec<Waits<'s>> {
         let streams = |mode| Stream::ALL.map(|stream| Waits { run, in_order, mode, stream });
         MODES.into_iter().flat_map(streams).collect()
     }
 
-    /// Share of the stream in the stall cycles of both streams.
+    /// Share of the stream in the stall cycles of both streams. `None` if the model does not count stalls.
     fn stall_ratio(&self) -> Option<f64> {
         let stall = |stream: Stream| self.run.mode_sum(stream.stall_counter(), self.mode);
         let total = Stream::ALL.into_iter().map(stall).sum::<Option<u64>>()?;
@@ -49,12 +49,13 @@ impl<'s> Waits<'s> {
         }
     }
 
-    /// Stall cycles per instruction of this stream and mode, in another run.
+    /// Stall cycles per instruction of this stream and mode, in another run. `None` without the run or its counts.
     fn stall_per_instruction(&self, run: Option<&MachineRun>) -> Option<f64> {
         stall_per_instruction(run?, self.mode, self.stream)
     }
 
-    /// Stall cycles of a level per instruction of this stream and mode, in another run.
+    /// Stall cycles of a level per instruction of this stream and mode, in another run. `None` unless the core
+    /// of that run waits for each miss.
     fn level_per_instruction(
         &self,
         run: Option<&MachineRun>,
@@ -65,12 +66,12 @@ impl<'s> Waits<'s> {
     }
 }
 
-/// `cycles` per instruction of a mode.
+/// `cycles` per instruction of a mode. `None` if either count is absent, or there are no instructions.
 fn per_instruction(run: &MachineRun, mode: Mode, cycles: Option<u64>) -> Option<f64> {
     ratio(cycles? as f64, run.mode_sum(INSTRUCTIONS, mode)? as f64)
 }
 
-/// Stall cycles per instruction of a stream in a mode.
+/// Stall cycles per instruction of a stream in a mode. `None` if the model does not count them.
 pub(in super::super) fn stall_per_instruction(
     run: &MachineRun,
     mode: Mode,
@@ -80,7 +81,7 @@ pub(in super::super) fn stall_per_instruction(
 }
 
 /// The share of an in-order core's stalls that the out-of-order core hides, from the
-/// stall cycles per instruction of both.
+/// stall cycles per instruction of both. `None` if the in-order core has no stalls.
 pub(in super::super) fn hidden_ratio(out_of_order: f64, in_order: f64) -> Option<f64> {
     ratio(in_order - out_of_order, in_order)
 }
@@ -131,7 +132,7 @@ pub(super) fn mcpi(sides: &Sides<'_>) -> Table {
     let workloads = sides.workloads().into_iter();
     let runs = workloads.flat_map(|workload| sides.machines(workload));
     columns
-        .table("mcpi", doc, runs.flat_map(|run| Waits::all(run, None)))
+        .table("mcpi", doc, runs.flat_map(|run| Waits::of_run(run, None)))
         .displayed(display_by_workload("Memory stall cycles per instruction (Figure 4.4)"))
 }
 
@@ -175,8 +176,9 @@ pub(super) fn hidden(sides: &Sides<'_>) -> Table {
     ]);
     let workloads = sides.workloads().into_iter();
     let runs = workloads.flat_map(|workload| sides.machines(workload));
-    let rows = runs
-        .filter_map(|run| Some(Waits::all(run, Some(sides.in_order(&run.workload, &run.model)?))));
+    let rows = runs.filter_map(|run| {
+        Some(Waits::of_run(run, Some(sides.in_order(&run.workload, &run.model)?)))
+    });
     columns
         .table("hidden_stalls", doc, rows.flatten())
         .displayed(display_by_workload("Stalls hidden by the out-of-order core (Figure 4.5)"))

@@ -65,7 +65,7 @@ fn columns<'s>() -> Columns<'s, Misses<'s>> {
     ])
 }
 
-/// Instructions outside the idle task.
+/// Instructions outside the idle task. `None` if the model does not count instructions.
 fn busy_instructions(run: &MachineRun) -> Option<u64> {
     run.sum(INSTRUCTIONS, |service| !Mode::Idle.includes(service))
 }

@@ -39,7 +39,7 @@ impl<'a> Sides<'a> {
         names
     }
 
-    /// The first run of a workload for which `is_wanted` is true.
+    /// The first run of a workload for which `is_wanted` is true. `None` without such a run.
     fn find(
         &self,
         workload: &str,
@@ -48,23 +48,24 @@ impl<'a> Sides<'a> {
         self.runs.iter().find(|run| run.workload == workload && is_wanted(run))
     }
 
-    /// The run of a workload on a machine with one CPU.
+    /// The run of a workload on a machine with one CPU. `None` if it was not measured.
     pub(super) fn uniprocessor(&self, workload: &str, model: &str) -> Option<&'a MachineRun> {
         self.find(workload, |run| run.role == Role::Machine && run.cpus == 1 && run.model == model)
     }
 
-    /// The run of a workload on the uniprocessor at this position in the paper's order, from 0.
+    /// The run of a workload on the uniprocessor at this position in the paper's order, from 0. `None` if the
+    /// workload was not measured there.
     pub(super) fn machine(&self, workload: &str, position: usize) -> Option<&'a MachineRun> {
         self.uniprocessor(workload, self.paper.machines.get(position)?)
     }
 
-    /// The run of a workload on the paper's multiprocessor.
+    /// The run of a workload on the paper's multiprocessor. `None` if it was not measured.
     pub(super) fn multiprocessor(&self, workload: &str) -> Option<&'a MachineRun> {
         let model = &self.paper.multiprocessor;
         self.find(workload, |run| run.role == Role::Machine && run.cpus > 1 && run.model == *model)
     }
 
-    /// The run of a workload on the in-order core with the caches of a model.
+    /// The run of a workload on the in-order core with the caches of a model. `None` if it was not measured.
     pub(super) fn in_order(&self, workload: &str, model: &str) -> Option<&'a MachineRun> {
         self.find(workload, |run| run.role == Role::InOrder && run.model == model)
     }

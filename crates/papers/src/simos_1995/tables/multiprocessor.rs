@@ -85,7 +85,7 @@ impl<'s> Row<'s> {
         }
     }
 
-    /// The paper's figure of a single service.
+    /// The paper's figure of a single service. `None` for the other services, and if the paper has no such figure.
     fn published_figure(&self, figure: impl Fn(&SlowdownRow) -> Option<f64>) -> Option<f64> {
         self.published.and_then(figure)
     }
@@ -96,17 +96,17 @@ impl<'s> Row<'s> {
         self.multi_share(figure)
     }
 
-    /// A share of the services on eight CPUs.
+    /// A share of the services on eight CPUs. `None` if the services were not measured there.
     fn multi_share(&self, figure: impl Fn(&Joined<'s>) -> Option<f64>) -> Option<f64> {
         self.multi.as_ref().and_then(figure)
     }
 
-    /// A figure on eight CPUs over the figure on one CPU.
+    /// A figure on eight CPUs over the figure on one CPU. `None` if either is unknown.
     fn slowdown(&self, figure: Figure<'s>) -> Option<f64> {
         ratio(self.multi_figure(figure)?, self.uni.as_ref().and_then(figure)?)
     }
 
-    /// A count per request, on eight CPUs.
+    /// A count per request, on eight CPUs. `None` if either count is unknown.
     fn per_request(&self, count: impl Fn(&Joined<'s>) -> Option<u64>) -> Option<f64> {
         self.multi_figure(|joined| ratio(count(joined)? as f64, joined.requests()? as f64))
     }

@@ -80,7 +80,7 @@ struct Row<'s> {
 pub(super) type Figure<'s> = fn(&Joined<'s>) -> Option<f64>;
 
 impl<'s> Row<'s> {
-    /// A share on the machine at this position in the paper's order.
+    /// A share on the machine at this position in the paper's order. `None` if the machine's services are not known.
     fn share_on(&self, position: usize, share: impl Fn(&Joined<'s>) -> Option<f64>) -> Option<f64> {
         self.machines[position].as_ref().and_then(share)
     }
@@ -95,12 +95,12 @@ impl<'s> Row<'s> {
         self.share_on(position, figure)
     }
 
-    /// The paper's figure of a single service.
+    /// The paper's figure of a single service. `None` for the other services.
     fn published_figure(&self, figure: impl Fn(&ServiceRow) -> f64) -> Option<f64> {
         self.published.service().map(figure)
     }
 
-    /// A time on the first machine over the time on the machine at this position.
+    /// A time on the first machine over the time on the machine at this position. `None` if either is unknown.
     fn speed_up(&self, position: usize, time: Figure<'s>) -> Option<f64> {
         ratio(self.figure_on(0, time)?, self.figure_on(position, time)?)
     }
