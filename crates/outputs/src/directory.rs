@@ -30,12 +30,12 @@ pub enum MakeDirectoryError {
 
 /// A directory that is being filled, under a hidden name. Without [`NewDirectory::finish`] it is removed.
 ///
-/// Its lock shows other processes that it is in use, even in another PID namespace, where the process id in its
-/// name means something else.
+/// The directory's lock shows other processes that the directory is in use, even in another PID namespace, where the
+/// process id in the name means something else.
 pub struct NewDirectory {
     /// The place that [`NewDirectory::finish`] moves the directory to.
     place: Place,
-    /// Its name while it is being filled.
+    /// The directory's name while it is being filled.
     hidden: OsString,
     /// The open directory, with its lock.
     directory: File,
@@ -52,7 +52,7 @@ impl std::fmt::Debug for NewDirectory {
 impl NewDirectory {
     /// Creates a directory under a hidden name. [`NewDirectory::finish`] renames it to `path`. The parent must exist.
     ///
-    /// Fails when something of that name exists, or the system refuses.
+    /// Fails if something of that name exists, or if the directory cannot be created or locked.
     pub fn create(path: &Path) -> Result<NewDirectory, MakeDirectoryError> {
         let failed = |source| MakeDirectoryError::Io { path: path.to_owned(), source };
         let target = Place::open(path).map_err(failed)?;
@@ -78,29 +78,28 @@ impl NewDirectory {
         Err(failed(ErrorKind::AlreadyExists.into()))
     }
 
-    /// Returns its path while it is being filled.
+    /// Returns the path of the directory while it is being filled.
     #[must_use]
     pub fn hidden_path(&self) -> PathBuf {
         self.place.path(&self.hidden)
     }
 
-    /// Creates a directory in it. `name` may be a path below directories that it has.
+    /// Creates the directory `name` in this directory. `name` may be a path below directories that this directory has.
     ///
-    /// Fails when the system refuses.
+    /// Fails if `mkdir` fails, for instance because the name exists.
     pub fn create_directory(&self, name: &str) -> Result<(), MakeDirectoryError> {
         let made = rustix::fs::mkdirat(&self.directory, name, Mode::from_raw_mode(0o777));
         made.map_err(|error| self.failed(name, error.into()))
     }
 
-    /// Writes a file into it, durably. `path` is a name, or a name in directories that
+    /// Writes a file into this directory, durably. `path` is a name, or a name in directories that
     /// [`NewDirectory::create_directory`] created.
     ///
-    /// Fails when the system refuses.
+    /// Fails if a file of this name exists, or if the file cannot be created or written.
     pub fn write(&self, path: &str, contents: &[u8]) -> Result<(), MakeDirectoryError> {
         self.try_write(path, contents).map_err(|error| self.failed(path, error))
     }
 
-    /// See [`NewDirectory::write`].
     fn try_write(&self, path: &str, contents: &[u8]) -> io::Result<()> {
         let mut file = self.open_new_file(path)?;
         file.write_all(contents)?;
@@ -121,17 +120,17 @@ impl NewDirectory {
         Ok(File::from(rustix::fs::openat(&parent, name, flags, mode)?))
     }
 
-    /// Creates an empty file in it, for content that does not fit in memory. The caller makes the content durable.
-    /// `path` is as for [`NewDirectory::write`].
+    /// Creates an empty file in this directory, for content that does not fit in memory. The caller makes the content
+    /// durable. `path` is a name, or a name in directories that [`NewDirectory::create_directory`] created.
     ///
-    /// Fails when the system refuses.
+    /// Fails if a file of this name exists, or if the file cannot be created.
     pub fn create_file(&self, path: &str) -> Result<File, MakeDirectoryError> {
         self.open_new_file(path).map_err(|error| self.failed(path, error))
     }
 
-    /// Makes the names in a subdirectory durable.
+    /// Makes the names in the subdirectory `name` durable.
     ///
-    /// Fails when the system refuses.
+    /// Fails if the subdirectory cannot be opened, or if `fsync` fails.
     pub fn synchronise(&self, name: &str) -> Result<(), MakeDirectoryError> {
         let synced = open_below(&self.directory, OsStr::new(name))
             .and_then(|subdirectory| sync(&subdirectory));

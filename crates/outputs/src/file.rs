@@ -60,11 +60,11 @@ impl NewFile {
         if let Some(file) = unnamed_in(&target.directory)? {
             return Ok(NewFile { place: target, file, existing, temporary: None });
         }
-        NewFile::named(target, existing)
+        NewFile::with_temporary_name(target, existing)
     }
 
     /// Creates a file with a temporary name, on a file system that has no files without a name.
-    fn named(place: Place, existing: Existing) -> io::Result<NewFile> {
+    fn with_temporary_name(place: Place, existing: Existing) -> io::Result<NewFile> {
         let (temporary, file) = with_temporary_name(&place, |name| {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
             let mode = Mode::from_raw_mode(0o666);
@@ -75,15 +75,15 @@ impl NewFile {
 
     /// Sets the length. Added bytes read as zeros.
     ///
-    /// Fails when the system refuses.
+    /// Fails if `ftruncate` fails, for instance because the file system does not allow such a length.
     pub fn set_length(&self, bytes: u64) -> io::Result<()> {
         self.file.set_len(bytes)
     }
 
     /// Makes the file durable and gives it its name.
     ///
-    /// Fails when the system refuses, or the name was taken meanwhile. The file is absent then, unless the only
-    /// failure is that the name could not be made durable.
+    /// Fails if the content cannot be written or the file cannot be renamed, or if the name was taken meanwhile. The file is
+    /// absent then, unless the only failure is that the name could not be made durable.
     pub fn finish(mut self) -> io::Result<()> {
         self.file.sync_all()?;
         let is_there = self.place.check(self.existing)?;
@@ -137,7 +137,7 @@ impl Write for NewFile {
 
 /// Writes a file: it appears at `path` complete, or not at all.
 ///
-/// Fails as [`NewFile::create`] and [`NewFile::finish`] do, and when the disk is full.
+/// Fails if `path` may not be replaced, or if the file cannot be created, written or renamed.
 pub fn write(path: &Path, contents: &[u8], existing: Existing) -> io::Result<()> {
     let mut file = NewFile::create(path, existing)?;
     file.write_all(contents)?;
@@ -227,7 +227,7 @@ mod tests {
         }
         let place = Place::open(path)?;
         place.check(existing)?;
-        let mut file = NewFile::named(place, existing)?;
+        let mut file = NewFile::with_temporary_name(place, existing)?;
         file.write_all(contents)?;
         file.finish()
     }
@@ -287,7 +287,7 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let target = directory.path().join("target");
             let file = if is_named {
-                NewFile::named(Place::open(&target).unwrap(), existing).unwrap()
+                NewFile::with_temporary_name(Place::open(&target).unwrap(), existing).unwrap()
             } else {
                 NewFile::create(&target, existing).unwrap()
             };
@@ -302,7 +302,8 @@ mod tests {
     fn a_file_that_is_not_finished_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let target = directory.path().join("target");
-        let mut file = NewFile::named(Place::open(&target).unwrap(), Existing::Stays).unwrap();
+        let mut file =
+            NewFile::with_temporary_name(Place::open(&target).unwrap(), Existing::Stays).unwrap();
         file.write_all(b"half").unwrap();
         assert_eq!(names(directory.path()).len(), 1);
         drop(file);

@@ -13,7 +13,7 @@ use crate::directory::{open_below, remove};
 use crate::place::open_directory;
 
 /// The part of a hidden name after the target's name: `.NAME.partial-PID-NUMBER`. The number is unpredictable.
-const PARTIAL: &str = ".partial-";
+const NAME_MARK: &str = ".partial-";
 /// Maximum length of the target's name in a hidden name, bytes: file systems allow names of 255 bytes.
 const NAME_BYTES_MAX: usize = 200;
 
@@ -22,7 +22,7 @@ pub(crate) fn hidden_name(name: &OsStr, number: u64) -> OsString {
     let bytes = name.as_bytes();
     let mut hidden = OsString::from(".");
     hidden.push(OsStr::from_bytes(&bytes[..bytes.len().min(NAME_BYTES_MAX)]));
-    hidden.push(format!("{PARTIAL}{}-{number:016x}", process::id()));
+    hidden.push(format!("{NAME_MARK}{}-{number:016x}", process::id()));
     hidden
 }
 
@@ -50,7 +50,7 @@ pub fn remove_leftovers(parent: &Path) -> Vec<PathBuf> {
 
 /// Removes an unfinished directory in `parent` that no process fills any more. Returns whether there was one.
 ///
-/// Fails when the system refuses.
+/// Fails if `parent` cannot be opened, or a file in the directory cannot be removed.
 pub fn remove_leftover(parent: &Path, name: &OsStr) -> io::Result<bool> {
     // The lock is held until the directory is gone.
     let Some(directory) = open_leftover(parent, name) else { return Ok(false) };
@@ -58,11 +58,13 @@ pub fn remove_leftover(parent: &Path, name: &OsStr) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Opens and locks an unfinished directory of this user, unless a process still fills it. A process that fills it
-/// holds its lock. On a file system without locks, the process in its name must be gone or must be this one: process
+/// Opens and locks an unfinished directory of this user. `None` if there is no such directory, or if a process still
+/// fills it: that process holds the directory's lock.
+///
+/// On a file system without locks, the process in the name must not run. Its id may be the id of this process, because
 /// ids are reused, in containers quickly.
 fn open_leftover(parent: &Path, name: &OsStr) -> Option<File> {
-    let pid = pid_of(name)?;
+    let pid = process_id_in_name(name)?;
     let directory = open_below(&open_directory(parent).ok()?, name).ok()?;
     let directory = File::from(directory);
     let is_own_user = directory.metadata().ok()?.uid() == rustix::process::geteuid().as_raw();
@@ -74,13 +76,14 @@ fn open_leftover(parent: &Path, name: &OsStr) -> Option<File> {
     (is_own_user && is_unused).then_some(directory)
 }
 
-/// Returns the process id in a hidden name; `None` for any other name. Names of earlier versions end with the id.
-fn pid_of(name: &OsStr) -> Option<u32> {
+/// Returns the process id in a hidden name, or `None` for any other name. The number after the id may be missing, as in
+/// names that earlier versions of irqlab wrote.
+fn process_id_in_name(name: &OsStr) -> Option<u32> {
     let name = name.to_string_lossy();
     if name.contains('/') {
         return None;
     }
-    let (_, pid_and_number) = name.strip_prefix('.')?.rsplit_once(PARTIAL)?;
+    let (_, pid_and_number) = name.strip_prefix('.')?.rsplit_once(NAME_MARK)?;
     match pid_and_number.split_once('-') {
         None => pid_and_number.parse().ok(),
         Some((pid, number)) if number.bytes().all(|byte| byte.is_ascii_hexdigit()) => {

@@ -90,7 +90,7 @@ impl Place {
     }
 }
 
-/// Checks a path as [`crate::write`] does, without writing. Call it before work that takes long.
+/// Checks that [`crate::write`] can write to a path, without writing. Call this before work that takes long.
 ///
 /// Fails when the target exists and may not be replaced, or no file can be created in its directory.
 pub fn check(path: &Path, existing: Existing) -> io::Result<()> {
