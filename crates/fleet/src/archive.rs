@@ -34,7 +34,7 @@ pub struct ArchiveFile {
 
 /// Lists the files of a run directory, sorted by path. Leaves out files that no run has.
 ///
-/// Fails if the system refuses, or the run has more than [`FILES_MAX`] files.
+/// Fails if a directory of the run cannot be read, or if the run has more than [`FILES_MAX`] files.
 pub fn files_of_run(run: &Path) -> io::Result<Vec<ArchiveFile>> {
     let mut files = Vec::new();
     for (prefix, directory) in [("", run.to_owned()), ("tables/", run.join(TABLES))] {
@@ -64,7 +64,7 @@ pub fn archive_bytes(files: &[ArchiveFile]) -> u64 {
 
 /// Writes the archive with these files of a run directory. Returns its SHA-256 in hexadecimal.
 ///
-/// Fails if the system refuses, or a file has changed its size.
+/// Fails if a file cannot be read or has changed its size, or if `writer` fails.
 pub fn send_run(run: &Path, files: &[ArchiveFile], writer: &mut dyn Write) -> io::Result<String> {
     let mut hashing = Hashing { inner: writer, digest: Sha256::new() };
     let mut builder = tar::Builder::new(&mut hashing);

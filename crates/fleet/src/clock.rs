@@ -30,7 +30,7 @@ pub(crate) const METHOD: &str = "host's clock minus the middle of the shortest r
 impl ClockOffset {
     /// The offset by the shortest round trip. `None` without round trips, or if the clocks are centuries apart.
     #[must_use]
-    pub fn of(round_trips: &[RoundTrip]) -> Option<ClockOffset> {
+    pub fn from_round_trips(round_trips: &[RoundTrip]) -> Option<ClockOffset> {
         let shortest = round_trips.iter().min_by_key(|round_trip| round_trip.elapsed_ns)?;
         let half_ns = shortest.elapsed_ns.div_ceil(2);
         let middle_ns = shortest.sent_ns.checked_add(i64::try_from(half_ns).ok()?)?;
@@ -56,18 +56,20 @@ mod tests {
     fn the_shortest_round_trip_gives_the_offset_and_its_bound() {
         let trip = |sent_ns, elapsed_ns, host_ns| RoundTrip { sent_ns, elapsed_ns, host_ns };
         let ahead = [trip(1_000, 500, 90_000), trip(5_000, 101, 15_050), trip(9_000, 300, 0)];
-        let offset = ClockOffset::of(&ahead).unwrap();
+        let offset = ClockOffset::from_round_trips(&ahead).unwrap();
         assert_eq!(offset.offset_ns, 15_050 - 5_051);
         assert_eq!((offset.offset_error_max_ns, offset.round_trip_count), (51, 3));
         assert!(offset.differs());
         // An answer within the round trip is no difference: the true offset may be 0.
         for host_ns in [5_000, 5_051, 5_101] {
-            assert!(!ClockOffset::of(&[trip(5_000, 101, host_ns)]).unwrap().differs());
+            assert!(
+                !ClockOffset::from_round_trips(&[trip(5_000, 101, host_ns)]).unwrap().differs()
+            );
         }
-        assert!(ClockOffset::of(&[trip(5_000, 101, 5_103)]).unwrap().differs());
-        assert!(ClockOffset::of(&[trip(5_000, 101, 4_998)]).unwrap().differs());
-        assert_eq!(ClockOffset::of(&[]), None);
-        assert_eq!(ClockOffset::of(&[trip(i64::MAX, 101, 0)]), None);
-        assert_eq!(ClockOffset::of(&[trip(i64::MAX - 100, 10, i64::MIN)]), None);
+        assert!(ClockOffset::from_round_trips(&[trip(5_000, 101, 5_103)]).unwrap().differs());
+        assert!(ClockOffset::from_round_trips(&[trip(5_000, 101, 4_998)]).unwrap().differs());
+        assert_eq!(ClockOffset::from_round_trips(&[]), None);
+        assert_eq!(ClockOffset::from_round_trips(&[trip(i64::MAX, 101, 0)]), None);
+        assert_eq!(ClockOffset::from_round_trips(&[trip(i64::MAX - 100, 10, i64::MIN)]), None);
     }
 }

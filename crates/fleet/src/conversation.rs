@@ -262,7 +262,7 @@ mod tests {
         let mut side = CollectorSide { reader: near.try_clone().unwrap(), writer: near };
         assert_eq!(side.greeting().unwrap().unwrap().version, "1.2");
         let round_trip = side.round_trip(|| (0, 0)).unwrap();
-        assert_eq!(ClockOffset::of(&[round_trip]).unwrap().offset_ns, 10_000_000_000);
+        assert_eq!(ClockOffset::from_round_trips(&[round_trip]).unwrap().offset_ns, 10_000_000_000);
         let arguments = vec!["noise".to_owned(), "-d".to_owned(), "1s".to_owned()];
         side.send_request(&Request { arguments, limit_ns: 1 }).unwrap();
         let ended = side.ended().unwrap();

@@ -16,16 +16,16 @@ use crate::hosts::check_host;
 const PLAN_FILE: &str = "fleet.json";
 /// Name of the list of all hosts.
 const HOSTS_FILE: &str = "hosts.json";
-/// Name of the directory of records of hosts without a run.
-const FAILED: &str = "failed";
+/// Name of the directory with the records of hosts without a run.
+const FAILED_DIRECTORY: &str = "failed";
 /// Name of the record in the directory of a host.
 const HOST_FILE: &str = "host.json";
 /// Name of the run in the directory of a host.
-const RUN: &str = "run";
-/// Name that is reserved while an irqlab collects. No file has it.
-const LOCK: &str = ".collect";
+const RUN_DIRECTORY: &str = "run";
+/// Name under which [`FleetDirectory::reserve`] reserves the directory. No file has this name.
+const COLLECT_LOCK: &str = ".collect";
 /// Names in the directory that are no hosts.
-pub(crate) const RESERVED_NAMES: [&str; 3] = [PLAN_FILE, HOSTS_FILE, FAILED];
+pub(crate) const RESERVED_NAMES: [&str; 3] = [PLAN_FILE, HOSTS_FILE, FAILED_DIRECTORY];
 /// Version of the format.
 const SCHEMA: &str = "irqlab.fleet/1";
 /// Maximum size of a plan or of a host's record, bytes.
@@ -47,13 +47,13 @@ pub struct Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostState {
-    /// Its run was gathered.
+    /// The host's run was gathered.
     Done,
     /// The host cannot be connected, or does not answer.
     Unreachable,
-    /// It has another version of irqlab.
+    /// The host has another version of irqlab.
     RefusedVersion,
-    /// The measurement failed, or its run did not arrive.
+    /// The measurement failed, or the host's run did not arrive.
     Failed,
 }
 
@@ -80,9 +80,9 @@ pub struct HostRecord {
     pub exit_code: Option<i32>,
     /// Version of irqlab on the host, if it said one.
     pub version: Option<String>,
-    /// The host's own address of the connection, as the host says.
+    /// The host's end of the connection, as the host reports it.
     pub address: Option<std::net::IpAddr>,
-    /// `None` if the connection ended before.
+    /// The offset of the host's clock. `None` if the connection ended before it was measured.
     pub clock: Option<ClockOffset>,
     /// How the offset of the clock was determined.
     pub clock_method: Option<String>,
@@ -141,7 +141,7 @@ impl Plan {
 impl FleetDirectory {
     /// Opens the directory, or makes it if it does not exist.
     ///
-    /// Fails if it belongs to another plan, or the system refuses.
+    /// Fails if the directory belongs to another plan, is no fleet, or cannot be made.
     pub fn open_or_create(path: &Path, plan: &Plan) -> Result<FleetDirectory, FleetError> {
         if fs::symlink_metadata(path).is_err() {
             match FleetDirectory::create(path, plan) {
@@ -176,7 +176,7 @@ impl FleetDirectory {
         }
         let text = serde_json::to_vec_pretty(plan).map_err(|error| failed(error.into()))?;
         let directory = NewDirectory::create(path)?;
-        directory.create_directory(FAILED)?;
+        directory.create_directory(FAILED_DIRECTORY)?;
         directory.write(PLAN_FILE, &text)?;
         directory.finish()?;
         Ok(FleetDirectory { path: path.to_owned(), plan: plan.clone() })
@@ -214,15 +214,15 @@ impl FleetDirectory {
     /// The run directory of a host.
     #[must_use]
     pub fn run_path(&self, host: &str) -> PathBuf {
-        self.path.join(host).join(RUN)
+        self.path.join(host).join(RUN_DIRECTORY)
     }
 
-    /// Keeps other processes of this machine from collecting into the directory, until the result is dropped. Removes
-    /// what a killed process left.
+    /// Keeps other processes of this machine from collecting into the directory until the returned reservation is
+    /// dropped. Removes the unfinished directories that a killed process left.
     ///
     /// Fails if another process collects.
     pub fn reserve(&self) -> Result<Reservation, FleetError> {
-        let lock = Reservation::new(&self.path.join(LOCK)).map_err(making(&self.path))?;
+        let lock = Reservation::new(&self.path.join(COLLECT_LOCK)).map_err(making(&self.path))?;
         let lock = lock.ok_or_else(|| {
             FleetError::Invalid(format!(
                 "another irqlab collects into {} now (wait for its end)",
@@ -238,10 +238,10 @@ impl FleetDirectory {
         self.path.join(host).join(HOST_FILE).is_file()
     }
 
-    /// Starts the directory of a host. `None` if it is there: another process has gathered the run.
+    /// Starts to fill the directory of a host. `None` if the directory exists: another process has gathered the run.
     ///
-    /// Fails if the system refuses.
-    pub fn start(&self, host: &str) -> Result<Option<NewHost>, FleetError> {
+    /// Fails if the directory cannot be made.
+    pub fn start_host(&self, host: &str) -> Result<Option<NewHost>, FleetError> {
         let path = self.path.join(host);
         match NewDirectory::create(&path) {
             Ok(directory) => Ok(Some(NewHost { directory, path })),
@@ -252,9 +252,9 @@ impl FleetDirectory {
 
     /// Records why a host has no run. Replaces the record of an earlier attempt.
     ///
-    /// Fails if the system refuses.
+    /// Fails if the record cannot be written.
     pub fn record_failure(&self, record: &HostRecord) -> Result<(), FleetError> {
-        let directory = self.path.join(FAILED);
+        let directory = self.path.join(FAILED_DIRECTORY);
         // git and some copies leave out empty directories.
         fs::create_dir_all(&directory).map_err(FleetError::writing(&directory))?;
         write_json(&directory.join(failure_name(&record.host)), record)
@@ -267,24 +267,24 @@ impl FleetDirectory {
         let mut records = Vec::new();
         for name in names_in(&self.path)? {
             if check_host(&name).is_ok() && self.is_done(&name) {
-                records.push(checked(&self.path.join(&name).join(HOST_FILE), &name)?);
+                records.push(read_record(&self.path.join(&name).join(HOST_FILE), &name)?);
             }
         }
-        let failed = self.path.join(FAILED);
+        let failed = self.path.join(FAILED_DIRECTORY);
         for name in names_in(&failed)? {
             let Some(host) = name.strip_suffix(".json") else { continue };
             if check_host(host).is_ok() && !self.is_done(host) {
-                records.push(checked(&failed.join(&name), host)?);
+                records.push(read_record(&failed.join(&name), host)?);
             }
         }
         records.sort_by(|first, second| first.host.cmp(&second.host));
         Ok(records)
     }
 
-    /// Writes the list of all hosts.
+    /// Replaces `hosts.json` with `records`, in their order.
     ///
-    /// Fails if the system refuses.
-    pub fn write_list(&self, records: &[HostRecord]) -> Result<(), FleetError> {
+    /// Fails if the file cannot be written.
+    pub fn write_host_list(&self, records: &[HostRecord]) -> Result<(), FleetError> {
         write_json(&self.path.join(HOSTS_FILE), &records)
     }
 }
@@ -293,18 +293,19 @@ impl NewHost {
     /// The directory into which a conversation writes the run, and the run's name in it.
     #[must_use]
     pub fn directory(&self) -> (&NewDirectory, &'static str) {
-        (&self.directory, RUN)
+        (&self.directory, RUN_DIRECTORY)
     }
 
     /// The run directory until the host is done.
     #[must_use]
     pub fn run_path(&self) -> PathBuf {
-        self.directory.hidden_path().join(RUN)
+        self.directory.hidden_path().join(RUN_DIRECTORY)
     }
 
-    /// Records that the host is done.
+    /// Records that the host is done, and removes the record of an earlier failure. If another process has gathered the
+    /// host's run in the meantime, the run of that process stays.
     ///
-    /// Fails if the system refuses. If another process was faster, its run stays.
+    /// Fails if the record cannot be written, the directory not renamed, or the earlier record not removed.
     pub fn finish(self, fleet: &FleetDirectory, record: &HostRecord) -> Result<(), FleetError> {
         let text = json_text(&self.path, record)?;
         self.directory.write(HOST_FILE, &text).map_err(making(&self.path))?;
@@ -312,7 +313,7 @@ impl NewHost {
             Ok(()) | Err(MakeDirectoryError::Exists) => {}
             Err(error) => return Err(making(&self.path)(error)),
         }
-        let failure = fleet.path.join(FAILED).join(failure_name(&record.host));
+        let failure = fleet.path.join(FAILED_DIRECTORY).join(failure_name(&record.host));
         match fs::remove_file(&failure) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 Err(FleetError::writing(&failure)(error))
@@ -326,8 +327,10 @@ fn failure_name(host: &str) -> String {
     format!("{host}.json")
 }
 
-/// Reads the record of a host, which must be of this host and of possible length.
-fn checked(path: &Path, host: &str) -> Result<HostRecord, FleetError> {
+/// Reads the record of `host`.
+///
+/// Fails if the record names another host, or is longer than [`RECORD_BYTES_MAX`].
+fn read_record(path: &Path, host: &str) -> Result<HostRecord, FleetError> {
     let record: HostRecord = read_json(path)?;
     if record.host != host {
         return Err(FleetError::damaged(path, format!("it is the record of {:?}", record.host)));
@@ -430,14 +433,14 @@ mod tests {
         };
         let b = ("b".to_owned(), HostState::RefusedVersion);
         assert_eq!(states(), [("a".to_owned(), HostState::Failed), b.clone()]);
-        drop(fleet.start("a").unwrap().unwrap());
+        drop(fleet.start_host("a").unwrap().unwrap());
         assert!(!fleet.is_done("a"));
-        let host = fleet.start("a").unwrap().unwrap();
+        let host = fleet.start_host("a").unwrap().unwrap();
         host.finish(&fleet, &record("a", HostState::Done)).unwrap();
-        assert!(fleet.is_done("a") && fleet.start("a").unwrap().is_none());
+        assert!(fleet.is_done("a") && fleet.start_host("a").unwrap().is_none());
         assert_eq!(states(), [("a".to_owned(), HostState::Done), b]);
         assert_eq!(fs::read_dir(path.join("failed")).unwrap().count(), 1);
-        fleet.write_list(&fleet.records().unwrap()).unwrap();
+        fleet.write_host_list(&fleet.records().unwrap()).unwrap();
         let list = fs::read_to_string(path.join("hosts.json")).unwrap();
         assert!(list.contains("\"refused-version\""), "{list}");
     }
