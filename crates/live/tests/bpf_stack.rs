@@ -386,7 +386,8 @@ fn timed_exit_programs_correct_the_overhead() {
         let probes = load_with(config, Flavour::Btf, 4, &["open_now", "start_now", "close_now"])?;
         let overheads = CpuOverheads { in_span_ns: 7, learning, ..CpuOverheads::default() };
         probes.clear_for(overheads).expect("clear");
-        let links = ["open_now", "close_now"].map(|program| probes.link(program).expect("link"));
+        let links =
+            ["open_now", "close_now"].map(|program| probes.attach_guarded(program).expect("link"));
         probes.open_gate(CPU).expect("gate");
         live::syscall_loop::ns_per_call(CPU, 4_000).expect("the loop runs");
         probes.close_gate(CPU).expect("gate");
@@ -425,7 +426,8 @@ fn each_system_call_is_a_span_with_cookies_and_without() {
         let config = Config { cookies: cookies.into(), ..Config::default() };
         let programs = ["open_now", "start_now", "close_now"];
         let Some(probes) = load_with(config, Flavour::Btf, 4, &programs) else { return };
-        let links = ["open_now", "close_now"].map(|program| probes.link(program).expect("link"));
+        let links =
+            ["open_now", "close_now"].map(|program| probes.attach_guarded(program).expect("link"));
         probes.clear().expect("clear");
         probes.open_gate(CPU).expect("gate");
         live::syscall_loop::ns_per_call(CPU, 4_000).expect("the loop runs");
@@ -501,7 +503,7 @@ fn an_irq_line_has_a_row_whatever_its_number() {
     }
     let mut seen: Vec<_> = rows(&probes)
         .iter()
-        .map(|row| (ContextKey::of(row.key), row.object, row.count, row.shared))
+        .map(|row| (ContextKey::from_key(row.key), row.object, row.count, row.shared))
         .collect();
     seen.sort_by_key(|(key, object, ..)| (format!("{key:?}"), *object));
     let mut wanted: Vec<_> = (1..)

@@ -37,10 +37,10 @@ pub const VECTOR_COUNTERS: [(&str, &str); PERCPU_OFFSETS - OFFSET_VECTORS] = [
     ("icr_read_retry_count", "RTR"),
 ];
 
-/// The offsets of the counters in a CPU's area, for [`super::layout::Config::percpu_offsets`]. An unknown offset is -1;
-/// without BTF all are unknown.
+/// The offsets, in each CPU's per-CPU area, of the kernel's variables that the programs read. [`OFFSET_RUNQUEUES`] and
+/// the other `OFFSET_*` are the indexes. -1: this kernel has no such variable. All are -1 without BTF.
 #[must_use]
-pub fn percpu_offsets() -> [i32; PERCPU_OFFSETS] {
+pub fn offsets_in_percpu_area() -> [i32; PERCPU_OFFSETS] {
     let mut offsets = [-1; PERCPU_OFFSETS];
     let Ok(btf) = Btf::from_vmlinux() else { return offsets };
     let Some(section) = btf.type_by_name::<DataSec<'_>>(".data..percpu") else { return offsets };
@@ -78,7 +78,8 @@ pub fn percpu_offsets() -> [i32; PERCPU_OFFSETS] {
     offsets
 }
 
-/// Byte offset of the mask of pending softirqs in `irq_cpustat_t`. `None` from Linux 6.2 on, which keeps it elsewhere.
+/// Byte offset of the mask of pending softirqs in `irq_cpustat_t`. `None` from Linux 6.2 on: the structure
+/// lacks the mask there.
 fn irq_stat_pending(btf: &Btf<'_>) -> Option<i32> {
     let target: BtfType<'_> = btf.type_by_name::<Typedef<'_>>("irq_cpustat_t")?.referenced_type();
     member_offset(btf, &Composite::try_from(target).ok()?, "__softirq_pending")

@@ -44,7 +44,7 @@ static WITH_VICTIMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/handlers.
 static WITH_TRACE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/handlers.trace.o"));
 static WITHOUT_BTF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/handlers.raw.o"));
 
-/// How the programs are attached.
+/// The kind of the programs. It decides how they are attached, and whether they know the kernel's types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavour {
     /// `tp_btf`: typed arguments; names of actions and devices are read in the kernel.
@@ -120,10 +120,10 @@ static LAST_SET: AtomicU32 = AtomicU32::new(0);
 const SHARED_MAPS: [&str; 5] =
     ["cpu_states", "pmu_states", "rows", "nested_times", "slots_of_objects"];
 
-/// The keys of contexts with a cell for the victims that find no cell of their own. IRQ lines with higher numbers share
-/// the cell of [`KEY_NONE`].
+/// The keys of contexts with a cell of their own for the times of victims that have no cell. IRQ lines with higher numbers
+/// share the cell of [`KEY_NONE`].
 fn victim_contexts() -> impl Iterator<Item = u32> {
-    (KEY_NONE..KEY_IRQ + 256).filter(|key| *key == KEY_NONE || ContextKey::of(*key).is_some())
+    (KEY_NONE..KEY_IRQ + 256).filter(|key| *key == KEY_NONE || ContextKey::from_key(*key).is_some())
 }
 
 /// How often PMU events could not be read or used.
@@ -173,7 +173,7 @@ pub struct Probes {
     /// Whether this kernel's links tell a program its tracepoint ([`has_cookies`]).
     has_cookies: bool,
     /// Programs attached by [`Probes::attach`], until [`Probes::detach_all`].
-    links: Vec<Attached>,
+    attached: Vec<Attached>,
     rows: RowLayout,
     /// Whether a loaded program measures senders of interrupts.
     has_senders: bool,
@@ -361,7 +361,7 @@ impl Probes {
         let probes = Probes {
             object,
             has_cookies: config.cookies != 0,
-            links: Vec::new(),
+            attached: Vec::new(),
             rows: rows.clone(),
             has_senders: spec.programs.iter().any(|program| is_of_senders(program)),
             has_victims: spec.config.victims != 0,
@@ -394,30 +394,32 @@ impl Probes {
         found.ok_or_else(|| BpfError::Failed(format!("the BPF object has no program {name}")))
     }
 
-    /// Attaches a loaded program, like [`Probes::link`], until [`Probes::detach_all`] or the drop of this value. At a
-    /// shared tracepoint, programs run in the order of their attachment.
+    /// Attaches a loaded program and keeps it attached until [`Probes::detach_all`] or until `self` is dropped. Programs
+    /// at the same tracepoint run in the order of their attachment.
     ///
-    /// Fails if the kernel lacks the tracepoint or refuses.
+    /// Fails if the object has no such program, if the kernel lacks its tracepoint, or if the kernel refuses to
+    /// attach the program.
     pub fn attach(&mut self, name: &str) -> Result<(), BpfError> {
-        let link = self.link(name)?;
-        self.links.push(link);
+        let attached = self.attach_guarded(name)?;
+        self.attached.push(attached);
         Ok(())
     }
 
-    /// Attaches a loaded program to the tracepoint in its section name, until the returned value is dropped.
+    /// Attaches a loaded program to the tracepoint in its section name until the returned guard is dropped.
     ///
-    /// The name of an entry program also stands for the program that serves entry and exit ([`follower`]), which is
-    /// attached to the entry's tracepoint. Only where links have no cookies, the entry program is attached before it.
+    /// The name of an entry program stands for the program that serves entry and exit ([`follower`]): that program is
+    /// attached to the entry's tracepoint. Where links have no cookies, the entry program is attached before it.
     ///
-    /// Fails as [`Probes::attach`] does.
-    pub fn link(&self, name: &str) -> Result<Attached, BpfError> {
+    /// Fails if the object has no such program, if the kernel lacks its tracepoint, or if the kernel refuses to
+    /// attach the program.
+    pub fn attach_guarded(&self, name: &str) -> Result<Attached, BpfError> {
         let failed = |name: &str| {
             let doing = format!("attaching {name}");
             move |error| failure(&doing, &error)
         };
-        let attach = |name: &str| self.program(name)?.attach().map_err(failed(name));
+        let attach_program = |name: &str| self.program(name)?.attach().map_err(failed(name));
         let Some((shared_program, tracepoint)) = follower(name) else {
-            return Ok(Attached { _links: vec![attach(name)?] });
+            return Ok(Attached { _links: vec![attach_program(name)?] });
         };
         let shared_program = self.program(&shared_program)?;
         if self.has_cookies {
@@ -427,13 +429,13 @@ impl Probes {
             return Ok(Attached { _links: vec![link.map_err(failed(name))?] });
         }
         // The order matters: the entry program claims the frame that the second program opens.
-        let first = attach(name)?;
+        let first = attach_program(name)?;
         let second = shared_program.attach_raw_tracepoint(tracepoint).map_err(failed(name))?;
         Ok(Attached { _links: vec![first, second] })
     }
 
     pub fn detach_all(&mut self) {
-        self.links.clear();
+        self.attached.clear();
     }
 
     /// Opens the window on a CPU: the programs count its spans from now on.

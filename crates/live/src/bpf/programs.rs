@@ -241,7 +241,8 @@ pub fn is_of_delays(program: &str) -> bool {
     delays.iter().any(|context| context.programs.iter().any(|(_, name)| name == program))
 }
 
-/// Like [`choose`], for delays. `offsets`: [`percpu_offsets`](super::kernel_counters::percpu_offsets).
+/// Chooses the programs for delays. `offsets`:
+/// [`offsets_in_percpu_area`](super::kernel_counters::offsets_in_percpu_area).
 #[must_use]
 pub fn choose_delays(
     flavour: Flavour,
@@ -298,8 +299,8 @@ pub fn is_of_senders(program: &str) -> bool {
     senders.iter().any(|context| context.programs.iter().any(|(_, name)| name == program))
 }
 
-/// Like [`choose`], for senders. `offsets`: [`percpu_offsets`](super::kernel_counters::percpu_offsets); `cpus`: how many
-/// CPUs this machine may have.
+/// Chooses the programs for senders. `cpus`: how many CPUs this machine may have. `offsets`:
+/// [`offsets_in_percpu_area`](super::kernel_counters::offsets_in_percpu_area).
 #[must_use]
 pub fn choose_senders(flavour: Flavour, offsets: &[i32; PERCPU_OFFSETS], cpus: usize) -> Chosen {
     let has_interrupt_state =

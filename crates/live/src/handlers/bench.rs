@@ -36,7 +36,7 @@ use super::stimuli::Stimuli;
 use super::trace::timeline_of;
 use super::victims::{ChosenVictims, Naming, victims_of, warning_of_sums};
 use super::window_cpus::WindowCpus;
-use crate::bpf::kernel_counters::percpu_offsets;
+use crate::bpf::kernel_counters::offsets_in_percpu_area;
 use crate::bpf::layout::{Config, CpuState, SENDER_OTHERS, SENDER_ROWS_MAX};
 use crate::bpf::memory;
 use crate::bpf::programs::{
@@ -241,7 +241,7 @@ impl LiveBench {
         }
         let mut absent_delays = Vec::new();
         if self.settings.delays {
-            let delays = choose_delays(self.flavour, &percpu_offsets(), may_have_threads);
+            let delays = choose_delays(self.flavour, &offsets_in_percpu_area(), may_have_threads);
             absent_delays = chosen.add_delays(delays);
         }
         let mut absent_senders = Vec::new();
@@ -251,7 +251,7 @@ impl LiveBench {
         self.naming = victims.naming;
         if self.settings.senders || self.naming.is_some() {
             let cpus = libbpf_rs::num_possible_cpus().unwrap_or(usize::MAX);
-            let senders = choose_senders(self.flavour, &percpu_offsets(), cpus);
+            let senders = choose_senders(self.flavour, &offsets_in_percpu_area(), cpus);
             absent_senders = chosen.add_senders(senders);
             if absent_senders.is_empty() && self.settings.senders {
                 self.absent.extend(unmeasured_of_senders(SenderMethod::Probes));
@@ -424,7 +424,7 @@ impl LiveBench {
         let pair_overhead_ns =
             row.overhead_ns as f64 * warm.total_ns as f64 / warm.in_span_ns.max(1) as f64;
         let has_single_probe = matches!(
-            ContextKey::of(row.key),
+            ContextKey::from_key(row.key),
             Some(
                 ContextKey::Napi
                     | ContextKey::Nmi
@@ -434,11 +434,11 @@ impl LiveBench {
             )
         );
         let is_delay_of_timers = matches!(
-            ContextKey::of(row.key),
+            ContextKey::from_key(row.key),
             Some(ContextKey::DelayOfFunctions(ContextKind::Hrtimer | ContextKind::Timer))
         );
         let is_delay = matches!(
-            ContextKey::of(row.key),
+            ContextKey::from_key(row.key),
             Some(
                 ContextKey::DelayOfSoftirq(_)
                     | ContextKey::DelayOfFunctions(_)

@@ -23,7 +23,7 @@ pub fn context_of(
     functions: &KernelFunctions,
 ) -> Option<(Context, Timing)> {
     let context = |kind, number: u32, name: &str| Context { kind, number, name: name.to_owned() };
-    match ContextKey::of(row.key)? {
+    match ContextKey::from_key(row.key)? {
         ContextKey::Bench
         | ContextKey::DelayOfSoftirq(_)
         | ContextKey::DelayOfFunctions(_)

@@ -53,7 +53,7 @@ pub fn delays_of(
     window: &CpuWindow,
     functions: &KernelFunctions,
 ) -> Option<DelayStats> {
-    let (context, method) = match ContextKey::of(row.key)? {
+    let (context, method) = match ContextKey::from_key(row.key)? {
         ContextKey::DelayOfSoftirq(number) => {
             let name = (*SOFTIRQS.get(number as usize)?).to_owned();
             (Context { kind: ContextKind::Softirq, number, name }, SOFTIRQ_DELAY)

@@ -9,7 +9,7 @@ use attribution::key::ContextKey;
 use lab::experiment::BenchError;
 use lab::handlers::Pass;
 
-use crate::bpf::kernel_counters::percpu_offsets;
+use crate::bpf::kernel_counters::offsets_in_percpu_area;
 use crate::bpf::layout::Config;
 use crate::bpf::memory::KernelMemory;
 use crate::bpf::programs::{CPU_LEAVES, HOTPLUG_TRACEPOINT};
@@ -64,7 +64,7 @@ impl LoadedPass {
         let names: Vec<&str> = programs.iter().map(String::as_str).collect();
         let config = Config {
             events: pass.events.len() as u32,
-            percpu_offsets: percpu_offsets(),
+            percpu_offsets: offsets_in_percpu_area(),
             jiffy_ns: tick_ns() as u32,
             times_exits: 1,
             cookies: has_cookies().into(),
@@ -95,7 +95,7 @@ impl LoadedPass {
     pub(super) fn attach_what_can_be(&mut self) -> Vec<(String, BpfError)> {
         let (mut refused, mut links) = (Vec::new(), Vec::new());
         let probes = &self.probes;
-        self.programs.retain(|program| match probes.link(program) {
+        self.programs.retain(|program| match probes.attach_guarded(program) {
             Ok(link) => {
                 links.push(link);
                 true
@@ -112,14 +112,14 @@ impl LoadedPass {
 
     /// Attaches the hotplug program, if the kernel has its tracepoint.
     fn attach_hotplug(&mut self) {
-        self.hotplug = self.probes.link(CPU_LEAVES).ok();
+        self.hotplug = self.probes.attach_guarded(CPU_LEAVES).ok();
         self.sees_hotplug = self.hotplug.is_some();
     }
 
     /// Attaches the programs unless they are attached. Must not be called in a window, because it takes some time.
     pub(super) fn attach(&mut self) -> Result<(), BpfError> {
         if self.links.is_empty() {
-            let links = self.programs.iter().map(|program| self.probes.link(program));
+            let links = self.programs.iter().map(|program| self.probes.attach_guarded(program));
             self.links = links.collect::<Result<_, _>>()?;
             self.attach_hotplug();
         }
@@ -170,7 +170,7 @@ impl LoadedPass {
 
 /// Whether the attached programs count spans of `key`.
 pub(super) fn has_probe(key: u32, attached: &[String]) -> bool {
-    let program = match ContextKey::of(key) {
+    let program = match ContextKey::from_key(key) {
         Some(ContextKey::Irq(_)) => "irq_handler_in".to_owned(),
         Some(ContextKey::Softirq(_)) => "softirq_in".to_owned(),
         Some(ContextKey::Vector(number)) => match VECTORS.get(number as usize) {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use attribution::context::{SOFTIRQS, VECTORS};
 use attribution::key::ContextKey;
 use attribution::{Context, ContextKind};
-use lab::handlers::sample::probe_overhead_error;
+use lab::handlers::sample::SpanOverhead;
 use lab::handlers::{
     CallType, ContextStats, Sender, SenderCounts, SenderEvent, SenderKey, SenderMethod, SenderStats,
 };
@@ -63,7 +63,7 @@ impl RunOverhead {
                 (spans + stats.count, ns + stats.probe_overhead_total_ns)
             });
         let mean_ns = if spans > 0 { total_ns as f64 / spans as f64 } else { warm_ns as f64 };
-        let error_ns = probe_overhead_error(mean_ns, warm_ns as f64);
+        let error_ns = SpanOverhead { mean_ns, warm_ns: warm_ns as f64 }.half_width_95_ns();
         RunOverhead { mean_ns: mean_ns.round() as u64, error_ns: error_ns.ceil() as u64 }
     }
 }
@@ -138,7 +138,7 @@ fn sender_of(key: &RawKey, irq_name: impl Fn(u32) -> String) -> Sender {
     let interrupt = |kind, number, name: &str| {
         Sender::Interrupt(Context { kind, number, name: name.to_owned() })
     };
-    match ContextKey::of(key.context) {
+    match ContextKey::from_key(key.context) {
         Some(ContextKey::Vector(number)) => VECTORS
             .get(number as usize)
             .map_or(Sender::Unknown, |name| interrupt(ContextKind::Vector, number, name)),

@@ -25,7 +25,7 @@ use crate::bpf::programs::{
     choose_causes,
 };
 use crate::host::Root;
-use crate::host::cgroup::{CgroupNames, Hierarchy, container_name};
+use crate::host::cgroup::{CgroupPaths, Hierarchy, container_name};
 
 /// How a bench names victims and causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +111,7 @@ impl Naming {
         };
         if !hierarchy.has_groups_of_sockets() {
             Some("requests and sockets name groups of other hierarchies: blkio and version 2")
-        } else if program == REQUEST_PROGRAM && !hierarchy.has_groups_of_requests() {
+        } else if program == REQUEST_PROGRAM && !hierarchy.has_groups_of_block_requests() {
             Some("requests name groups of another hierarchy: blkio of version 1")
         } else {
             None
@@ -178,8 +178,8 @@ pub(super) fn victims_of(
     let ids: HashSet<u64> =
         parties.filter(|party| party.kind == PARTY_CGROUP).map(|party| party.id[0]).collect();
     let names = match naming {
-        Naming::Task => CgroupNames::default(),
-        Naming::Cgroup(hierarchy) => hierarchy.names(root, &ids),
+        Naming::Task => CgroupPaths::default(),
+        Naming::Cgroup(hierarchy) => hierarchy.paths_of_groups(root, &ids),
     };
     // Names may be equal although their bytes are not.
     let mut sums: BTreeMap<(Party, Party, Option<Context>), (u64, u64)> = BTreeMap::new();
@@ -198,7 +198,7 @@ pub(super) fn victims_of(
     Victims { by: naming.label(), rows: rows.collect() }
 }
 
-fn party_of(party: &RawParty, names: &CgroupNames) -> Party {
+fn party_of(party: &RawParty, names: &CgroupPaths) -> Party {
     match party.kind {
         PARTY_IDLE => Party::Idle,
         PARTY_OTHERS => Party::Others,
@@ -220,7 +220,7 @@ fn party_of(party: &RawParty, names: &CgroupNames) -> Party {
 /// The context of a key, with the name that it has in `contexts`. All functions of a kind are one context. `None` for the
 /// key of all other contexts.
 fn context_of(key: u32, contexts: &[ContextStats]) -> Option<Context> {
-    let (kind, number, name) = match ContextKey::of(key)? {
+    let (kind, number, name) = match ContextKey::from_key(key)? {
         ContextKey::Vector(number) => (ContextKind::Vector, number, VECTORS.get(number as usize)?),
         ContextKey::Softirq(number) => {
             (ContextKind::Softirq, number, SOFTIRQS.get(number as usize)?)

@@ -333,7 +333,7 @@ fn context_of(key: u32, action: &dyn Fn(u32) -> String) -> Context {
             list.get(number as usize).map_or_else(|| number.to_string(), ToString::to_string);
         Context { kind, number, name }
     };
-    match ContextKey::of(key) {
+    match ContextKey::from_key(key) {
         Some(ContextKey::Irq(number)) => {
             Context { kind: ContextKind::HardIrq, number, name: action(number) }
         }

@@ -19,7 +19,7 @@ use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, RingBuffer, RingBufferBuil
 use zerocopy::IntoBytes;
 
 use self::decode::Decoder;
-use crate::bpf::kernel_counters::percpu_offsets;
+use crate::bpf::kernel_counters::offsets_in_percpu_area;
 use crate::bpf::layout::{
     MARK_SENDERS_MAX, NoiseConfig, OFFSET_PREEMPT, OFFSET_RUNQUEUES, WOKEN_TASKS_MAX,
 };
@@ -110,7 +110,7 @@ impl MarkProbes {
         let mut open = open_with_btf("irqlab_noise", OBJECT)?;
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| failure("counting the possible CPUs", &error))?;
-        let percpu_offsets = percpu_offsets();
+        let percpu_offsets = offsets_in_percpu_area();
         let has_count =
             [OFFSET_PREEMPT, OFFSET_RUNQUEUES].iter().all(|place| percpu_offsets[*place] >= 0);
         let follows_wakers = scope == Scope::WakersOfWakeUps && has_count;

@@ -128,7 +128,7 @@ impl EventCalibration {
     pub fn measure(&self, pass_time: impl FnOnce()) -> Result<EventOverheadsByCore, BenchError> {
         self.probes.clear()?;
         let attach = |programs: &[String; 4]| -> Option<Vec<_>> {
-            programs.iter().map(|program| self.probes.link(program).ok()).collect()
+            programs.iter().map(|program| self.probes.attach_guarded(program).ok()).collect()
         };
         let links: Vec<_> = self.programs.iter().map(attach).collect();
         move_gates(&self.probes, &self.cpus, WindowEdge::Open)?;

@@ -228,7 +228,7 @@ impl Rounds {
     /// Runs A and B of the next round, and adds their results.
     fn measure_next(&mut self, probes: &Probes, cpu: u32, calls: u32) -> Result<(), BpfError> {
         let call_ns_without = run_loop(cpu, calls)?;
-        let links = [probes.link("open_now")?, probes.link("close_now")?];
+        let links = [probes.attach_guarded("open_now")?, probes.attach_guarded("close_now")?];
         probes.clear()?;
         probes.open_gate(cpu)?;
         let call_ns_with = run_loop(cpu, calls)?;

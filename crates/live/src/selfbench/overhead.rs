@@ -323,7 +323,7 @@ impl Bench<'_> {
         programs: [&str; 2],
     ) -> Result<[AttachedProgram; 2], BenchError> {
         let probes = self.probes_of(flavour)?;
-        Ok([probes.link(programs[0])?, probes.link(programs[1])?])
+        Ok([probes.attach_guarded(programs[0])?, probes.attach_guarded(programs[1])?])
     }
 
     /// The median time of the loops, ns per call.

@@ -8,7 +8,7 @@ use lab::services::{Class, LockMethod, LockStats, LockWaiter};
 
 use crate::bpf::layout::{LOCK_FUNCTIONS, LockCpu, LockKey, LockRow, LockWaits};
 use crate::handlers::position_of_subsystem;
-use crate::host::cgroup::{CgroupNames, Hierarchy, container_name};
+use crate::host::cgroup::{CgroupPaths, Hierarchy, container_name};
 use crate::host::{KernelSymbols, Root};
 
 /// Flags of the tracepoint `contention_begin` (include/trace/events/lock.h).
@@ -160,7 +160,7 @@ impl LockReading {
         let symbols = KernelSymbols::read(root);
         let ids: HashSet<u64> =
             self.waits.keys().map(|key| key.cgroup).filter(|id| *id != 0).collect();
-        let groups = settings.hierarchy.map(|hierarchy| hierarchy.names(root, &ids));
+        let groups = settings.hierarchy.map(|hierarchy| hierarchy.paths_of_groups(root, &ids));
         let stats = |(key, sums): (&WaitKey, &WaitSums)| {
             let (class, service) = service_name(key.service as usize)?;
             Some(lock_stats(key, sums, (class, service), &symbols, groups.as_ref()))
@@ -174,7 +174,7 @@ fn lock_stats(
     sums: &WaitSums,
     (class, service): (Class, String),
     symbols: &KernelSymbols,
-    groups: Option<&CgroupNames>,
+    groups: Option<&CgroupPaths>,
 ) -> LockStats {
     let lock = if key.lock == 0 { None } else { symbols.variable(key.lock) };
     let method = if lock.is_some() { LockMethod::WaitsBySymbol } else { LockMethod::WaitsByCaller };
@@ -203,7 +203,7 @@ fn lock_stats(
     }
 }
 
-fn waiter(cgroup: u64, groups: &CgroupNames) -> LockWaiter {
+fn waiter(cgroup: u64, groups: &CgroupPaths) -> LockWaiter {
     if cgroup == 0 {
         return LockWaiter::NoCgroup;
     }

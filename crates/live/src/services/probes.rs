@@ -12,7 +12,7 @@ use super::fault_ends::FaultEnds;
 use super::locks::{LockReading, LockSettings};
 use super::sums::{CpuTime, Reading, ServiceSums};
 use crate::bpf::BpfError;
-use crate::bpf::kernel_counters::percpu_offsets;
+use crate::bpf::kernel_counters::offsets_in_percpu_area;
 use crate::bpf::layout::{
     GATE_CLOSE, GATE_OPEN, LOCK_FUNCTIONS, LOCK_ROWS, SERVICE_ROWS, ServiceConfig, ServiceCpu,
     ServiceRow, ServiceRows,
@@ -107,7 +107,7 @@ impl ServiceProbes {
             absent.extend(missing);
         }
         let config = ServiceConfig {
-            percpu_offsets: percpu_offsets(),
+            percpu_offsets: offsets_in_percpu_area(),
             cgroup_subsystem: locks.settings().map_or(-1, |locks| locks.cgroup_subsystem),
             lock_functions: locks
                 .settings()

@@ -1,5 +1,5 @@
-//! The timer stimulus: high-resolution timers that expire on the measured CPUs. At a low rate a sleeping thread on each
-//! CPU sets them; at the high rate perf's sampling timer, or the sleeping threads where perf is refused.
+//! The timer stimulus: high-resolution timers that expire on the measured CPUs. At the low rate a sleeping thread on each
+//! CPU sets them. At the high rate perf's sampling timer sets them, or the sleeping threads if the kernel refuses perf.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -35,7 +35,7 @@ pub(super) fn start(
 ) -> Result<Facts, WorkerError> {
     match settings.rate {
         Rate::Low => start_sleepers(settings, pool, settings.low_interval),
-        Rate::High => match open_clocks(settings) {
+        Rate::High => match open_clock_events(settings) {
             Ok(events) => start_sampling(settings, pool, events),
             Err(error) => {
                 let mut facts = start_sleepers(settings, pool, settings.timer_period)?;
@@ -48,7 +48,9 @@ pub(super) fn start(
     }
 }
 
-/// Starts a sleeping thread on each measured CPU. An operation is one sleep.
+/// Starts a thread on each measured CPU that sleeps to each multiple of `interval`. Counts one operation per sleep.
+///
+/// Fails if a thread cannot be started. The threads that run by then stay in `pool`.
 fn start_sleepers(
     settings: &StimulusSettings,
     pool: &mut WorkerPool,
@@ -77,7 +79,7 @@ fn sleep_loop(worker: &Worker, interval: Duration) -> Result<(), WorkerError> {
 
 /// Starts a worker that keeps perf's `cpu-clock` running on each measured CPU. Its sampling timer interrupts at a fixed
 /// period. There is no buffer for samples, and no thread of irqlab on the measured CPUs. `events`: the open events
-/// ([`open_clocks`]). An operation is one period of one event.
+/// ([`open_clock_events`]). An operation is one period of one event.
 ///
 /// perf throttles an event after a number of samples without a scheduler tick, and an idle CPU has
 /// no tick. Setting the period again (a *refresh*) lifts the throttle, and costs one function-call IPI.
@@ -90,7 +92,7 @@ fn start_sampling(
     events: Vec<OwnedFd>,
 ) -> Result<Facts, WorkerError> {
     let period_ns = settings.timer_period.as_nanos() as u64;
-    let clocks = Clocks { events, cpus: settings.cpus.clone(), period_ns };
+    let clocks = ClockEvents { events, cpus: settings.cpus.clone(), period_ns };
     pool.spawn("timer", other_cpu(settings), move |worker| {
         let refresh = find_refresh_interval(&clocks)?;
         let before_ns = clocks.total_ns()?;
@@ -137,7 +139,7 @@ impl CheckedParts {
 /// that was busy at the start became idle. Returns whether the shortest interval sufficed.
 fn refresh_loop(
     worker: &Worker,
-    clocks: &Clocks,
+    clocks: &ClockEvents,
     mut interval: Duration,
 ) -> Result<CheckedParts, WorkerError> {
     let mut ticker = Ticker::new(interval);
@@ -166,12 +168,12 @@ fn refresh_loop(
 /// The result of the trials of refresh intervals.
 struct RefreshInterval {
     interval: Duration,
-    /// Whether an event was throttled even at this interval, which is the shortest one then.
+    /// Whether an event was throttled although `interval` is the shortest one.
     is_throttled: bool,
 }
 
 /// Finds by trials the longest refresh interval at which no event is throttled for a significant time.
-fn find_refresh_interval(clocks: &Clocks) -> Result<RefreshInterval, WorkerError> {
+fn find_refresh_interval(clocks: &ClockEvents) -> Result<RefreshInterval, WorkerError> {
     let mut interval = REFRESH_INTERVAL_MAX;
     loop {
         clocks.set_period()?;
@@ -201,7 +203,7 @@ struct ClockReadings {
 }
 
 impl ClockReadings {
-    fn take(clocks: &Clocks) -> Result<Self, WorkerError> {
+    fn take(clocks: &ClockEvents) -> Result<Self, WorkerError> {
         let (counted_ns, interrupts) = (clocks.counted_ns()?, clocks.interrupts());
         let is_online = clocks.cpus.iter().map(|cpu| is_online(&Root::default(), *cpu)).collect();
         Ok(ClockReadings { time: Instant::now(), counted_ns, interrupts, is_online })
@@ -209,15 +211,15 @@ impl ClockReadings {
 
     /// Whether the events together were stopped for more than a twentieth of the time between the two readings, or one
     /// event lacks a tenth of its interrupts. Events of offline CPUs do not count: they stop for another reason.
-    fn was_throttled_until(&self, end: &ClockReadings, clocks: &Clocks) -> bool {
+    fn was_throttled_until(&self, end: &ClockReadings, clocks: &ClockEvents) -> bool {
         let elapsed_ns = (end.time - self.time).as_nanos() as u64;
         let interrupts_min = elapsed_ns / clocks.period_ns / 10 * 9;
         let is_online = |index: &usize| self.is_online[*index] && end.is_online[*index];
         let online: Vec<usize> = (0..clocks.events.len()).filter(is_online).collect();
         let lacks_interrupts = online.iter().any(|&index| {
             let counts = end.interrupts[index].zip(self.interrupts[index]);
-            let came = counts.and_then(|(after, before)| increase(before, after));
-            came.is_some_and(|came| came < interrupts_min)
+            let interrupts = counts.and_then(|(after, before)| increase(before, after));
+            interrupts.is_some_and(|interrupts| interrupts < interrupts_min)
         });
         let counted =
             |index: &usize| end.counted_ns[*index].saturating_sub(self.counted_ns[*index]);
@@ -227,7 +229,7 @@ impl ClockReadings {
 }
 
 /// The open perf events, one on each measured CPU.
-struct Clocks {
+struct ClockEvents {
     /// In the order of `cpus`.
     events: Vec<OwnedFd>,
     cpus: Vec<u32>,
@@ -235,7 +237,7 @@ struct Clocks {
     period_ns: u64,
 }
 
-impl Clocks {
+impl ClockEvents {
     /// Sets the sampling period of all events, which also lifts a throttle.
     fn set_period(&self) -> Result<(), WorkerError> {
         for event in &self.events {
@@ -283,13 +285,13 @@ impl Clocks {
 /// Opens and starts `cpu-clock` on each measured CPU, in the order of the settings.
 ///
 /// Fails with the kernel's error, for instance without the rights.
-fn open_clocks(settings: &StimulusSettings) -> io::Result<Vec<OwnedFd>> {
+fn open_clock_events(settings: &StimulusSettings) -> io::Result<Vec<OwnedFd>> {
     let period_ns = settings.timer_period.as_nanos() as u64;
-    settings.cpus.iter().map(|&cpu| open_clock(cpu, period_ns)).collect()
+    settings.cpus.iter().map(|&cpu| open_clock_event(cpu, period_ns)).collect()
 }
 
 /// Opens and starts `cpu-clock` on `cpu` for all processes.
-fn open_clock(cpu: u32, period_ns: u64) -> io::Result<OwnedFd> {
+fn open_clock_event(cpu: u32, period_ns: u64) -> io::Result<OwnedFd> {
     let cpu = i32::try_from(cpu).map_err(io::Error::other)?;
     let mut attr = perf_event_attr {
         type_: PERF_TYPE_SOFTWARE,
@@ -331,7 +333,7 @@ mod tests {
     fn a_throttle_shows_in_the_events_time_or_in_the_interrupts() {
         let event = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         let events = vec![event(), event()];
-        let clocks = Clocks { events, cpus: vec![0, 1], period_ns: 50_000 };
+        let clocks = ClockEvents { events, cpus: vec![0, 1], period_ns: 50_000 };
         let start = Instant::now();
         let window = |ms: u64, counted_ms: u64, interrupts| ClockReadings {
             time: start + Duration::from_millis(ms),

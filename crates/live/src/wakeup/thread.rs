@@ -103,11 +103,12 @@ pub struct MeasuredThread {
     pub policy_error: Option<String>,
     /// The thread that wakes this one. `None` if a timer does.
     pub waker: Option<Waker>,
-    go: Sender<Schedule>,
+    schedule_sender: Sender<Schedule>,
     handle: JoinHandle<Option<io::Result<ThreadOutcome>>>,
 }
 
-/// What a thread reports when it is ready: its number, and why it has not its scheduling class.
+/// The report of a thread that is ready: the thread's number in marks, and why the thread does not have the scheduling
+/// class of its configuration. `None`: it has this class.
 type Ready = Result<(u32, Option<String>), BenchError>;
 
 impl MeasuredThread {
@@ -135,18 +136,35 @@ impl MeasuredThread {
             Waker::start(waker_config, to_thread, Arc::clone(&ring))
         });
         let waker = waker.transpose()?;
-        let (ready, ready_receiver) = channel();
-        let (go, go_receiver) = channel();
+        let (ready_sender, ready_receiver) = channel();
+        let (schedule_sender, schedule_receiver) = channel();
         let (cpu, config_policy, thread_ring) = (config.cpu, config.policy, Arc::clone(&ring));
         let body = move || {
             let from_waker = from_waker.as_deref();
-            main(&config, caller.as_deref(), from_waker, &thread_ring, &ready, &go_receiver)
+            let (caller, ring) = (caller.as_deref(), &thread_ring);
+            run_measured_thread(
+                &config,
+                caller,
+                from_waker,
+                ring,
+                &ready_sender,
+                &schedule_receiver,
+            )
         };
         let handle = spawn_thread("irqlab-wakeup", body).map_err(no_thread)?;
         match ready_receiver.recv() {
             Ok(Ok((number, policy_error))) => {
                 let policy = if policy_error.is_some() { Policy::Other } else { config_policy };
-                Ok(MeasuredThread { cpu, ring, number, policy, policy_error, waker, go, handle })
+                Ok(MeasuredThread {
+                    cpu,
+                    ring,
+                    number,
+                    policy,
+                    policy_error,
+                    waker,
+                    schedule_sender,
+                    handle,
+                })
             }
             Ok(Err(error)) => Err(error),
             Err(_) => Err(BenchError::Failed(format!("the thread on CPU {cpu} died"))),
@@ -155,7 +173,7 @@ impl MeasuredThread {
 
     /// Lets the thread run. If the thread has died, [`MeasuredThread::join`] reports that.
     pub fn begin(&self, schedule: Schedule) {
-        let _ = self.go.send(schedule);
+        let _ = self.schedule_sender.send(schedule);
         if let Some(waker) = &self.waker {
             waker.begin(schedule);
         }
@@ -210,32 +228,40 @@ impl ThreadOutcome {
     }
 }
 
-/// The main function of a thread. Returns `None` if nobody lets it run.
-fn main(
+/// The body of the measured thread: pins it, reports on `ready_sender`, waits for its schedule, and measures.
+///
+/// `caller`: the BPF program that finds the thread's number in marks. `from_waker`: the channel of the thread's waker; a
+/// thread with a waker does not use its disk. Returns `None` if nobody receives the report or sends a schedule, because
+/// the [`MeasuredThread`] was dropped or never made.
+fn run_measured_thread(
     config: &ThreadConfig,
     caller: Option<&CallerProgram>,
     from_waker: Option<&WakeChannel>,
     ring: &Ring,
-    ready: &Sender<Ready>,
-    go: &Receiver<Schedule>,
+    ready_sender: &Sender<Ready>,
+    schedule_receiver: &Receiver<Schedule>,
 ) -> Option<io::Result<ThreadOutcome>> {
-    let placed = pin(config.cpu).map_err(|error| BenchError::Unavailable {
+    let pinned = pin(config.cpu).map_err(|error| BenchError::Unavailable {
         reason: error.to_string(),
         remedy: Some("-c with CPUs of this process's cpuset".to_owned()),
     });
     let policy_error = apply_policy(config.policy);
-    let number = placed.and_then(|()| Ok((loop_thread(caller)?, policy_error)));
-    ready.send(number).ok()?;
-    let schedule = go.recv().ok()?;
+    let ready = pinned.and_then(|()| Ok((loop_thread(caller)?, policy_error)));
+    ready_sender.send(ready).ok()?;
+    let schedule = schedule_receiver.recv().ok()?;
     Some(match (from_waker, &config.disk) {
-        (Some(from_waker), _) => run_woken(config, schedule, from_waker, ring),
-        (None, Some(disk)) => run_reading(config, schedule, disk, ring),
-        (None, None) => run(config, schedule, ring),
+        (Some(from_waker), _) => run_with_waker(config, schedule, from_waker, ring),
+        (None, Some(disk)) => run_with_disk(config, schedule, disk, ring),
+        (None, None) => run_with_timer(config, schedule, ring),
     })
 }
 
 /// Sleeps and wakes until the schedule's end, or until the observer asks for the end.
-fn run(config: &ThreadConfig, schedule: Schedule, ring: &Ring) -> io::Result<ThreadOutcome> {
+fn run_with_timer(
+    config: &ThreadConfig,
+    schedule: Schedule,
+    ring: &Ring,
+) -> io::Result<ThreadOutcome> {
     let mut due_times = DueTimes::new(schedule, config.period_ns, config.wait)?;
     let mut recorder = Recorder::new(config, ring);
     while let Some(due_ns) = due_times.sleep(ring)? {
@@ -258,7 +284,7 @@ fn run(config: &ThreadConfig, schedule: Schedule, ring: &Ring) -> io::Result<Thr
 /// observer asks for the end.
 ///
 /// Fails if a read does.
-fn run_reading(
+fn run_with_disk(
     config: &ThreadConfig,
     schedule: Schedule,
     disk: &DiskFile,
@@ -294,7 +320,7 @@ fn run_reading(
 }
 
 /// Waits for the signals of the waker until it closes the channel.
-fn run_woken(
+fn run_with_waker(
     config: &ThreadConfig,
     schedule: Schedule,
     from_waker: &WakeChannel,
@@ -579,7 +605,7 @@ mod tests {
         let cpu = process_cpus().permitted[0];
         let on_its_cpu = || {
             pin(cpu).unwrap();
-            run_woken(&config(cpu, None), schedule, &channel, &Ring::new(16)).unwrap()
+            run_with_waker(&config(cpu, None), schedule, &channel, &Ring::new(16)).unwrap()
         };
         let outcome = std::thread::scope(|scope| scope.spawn(on_its_cpu).join().unwrap());
         assert_eq!((outcome.not_asleep, outcome.missed), (1, 1));
@@ -593,7 +619,7 @@ mod tests {
         channel.send(200).unwrap();
         let schedule = Schedule { first_due_ns: 0, window_ns: 0, end_ns: u64::MAX };
         let elsewhere = config(u32::MAX, None);
-        let outcome = run_woken(&elsewhere, schedule, &channel, &Ring::new(16)).unwrap();
+        let outcome = run_with_waker(&elsewhere, schedule, &channel, &Ring::new(16)).unwrap();
         assert_eq!(outcome.stay, Stay::UntilItLeft);
         assert_eq!((outcome.not_asleep, outcome.missed), (0, 0));
     }

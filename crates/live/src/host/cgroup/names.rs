@@ -18,7 +18,7 @@ const SHORT_ID_DIGITS: usize = 12;
 /// A hierarchy of control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hierarchy {
-    /// The controller whose hierarchy of version 1 counts; `None`: version 2.
+    /// The controller whose hierarchy of version 1 is shown. `None`: the hierarchy of version 2, which has all controllers.
     controller: Option<Controller>,
     /// Whether version 1 has the controller blkio.
     has_blkio_of_version_1: bool,
@@ -43,13 +43,13 @@ impl Hierarchy {
         (controller.is_some() || has_version_2).then_some(hierarchy)
     }
 
-    /// Whether requests name groups of this hierarchy.
+    /// Whether the kernel keeps a block request's group in this hierarchy.
     #[must_use]
-    pub fn has_groups_of_requests(self) -> bool {
+    pub fn has_groups_of_block_requests(self) -> bool {
         self.has_groups_of_sockets() && !self.has_blkio_of_version_1
     }
 
-    /// Whether sockets name groups of this hierarchy. They name groups of version 2.
+    /// Whether the kernel keeps a socket's group in this hierarchy: only in the hierarchy of version 2.
     #[must_use]
     pub fn has_groups_of_sockets(self) -> bool {
         self.controller.is_none()
@@ -61,7 +61,7 @@ impl Hierarchy {
         self.controller.map(|controller| format!("{}_cgrp_id", controller.name()))
     }
 
-    /// The hierarchy's name in results.
+    /// The hierarchy's name in results: `version 2`, or such as `version 1, controller cpu`.
     #[must_use]
     pub fn label(self) -> String {
         match self.controller {
@@ -70,39 +70,39 @@ impl Hierarchy {
         }
     }
 
-    /// The paths of the groups with these ids.
+    /// Finds the paths of the groups with these ids.
     #[must_use]
-    pub fn names(self, root: &Root, ids: &HashSet<u64>) -> CgroupNames {
+    pub fn paths_of_groups(self, root: &Root, ids: &HashSet<u64>) -> CgroupPaths {
         let mounts = root.text_up_to("proc/self/mountinfo", MOUNTS_BYTES_MAX).unwrap_or_default();
         let serves = |mount: &Mount| match self.controller {
             Some(controller) => mount.serves(Version::V1, controller),
             None => mount.serves(Version::V2, Controller::Cpu),
         };
-        let shown = mounts.lines().filter_map(Mount::parse).filter(serves);
+        let serving_mounts = mounts.lines().filter_map(Mount::parse).filter(serves);
         // Several mounts may show the hierarchy. The one whose root is highest shows the most groups.
-        let Some(mount) = shown.min_by_key(|mount| mount.group.len()) else {
-            return CgroupNames::default();
+        let Some(mount) = serving_mounts.min_by_key(|mount| mount.group.len()) else {
+            return CgroupPaths::default();
         };
         let top = root.path(&mount.point);
-        let is_whole = top.symlink_metadata().is_ok_and(|top| top.ino() == ROOT_ID);
-        let mut names = CgroupNames { paths: HashMap::new(), is_whole };
+        let are_all_visible = top.symlink_metadata().is_ok_and(|top| top.ino() == ROOT_ID);
+        let mut paths = CgroupPaths { paths: HashMap::new(), are_all_visible };
         // In a namespace, the path of the group at the mount point may contain "..".
         let prefix =
             if mount.group.contains("..") { "" } else { mount.group.trim_end_matches('/') };
-        names.add(&top, prefix, ids, 0);
-        names
+        paths.add(&top, prefix, ids, 0);
+        paths
     }
 }
 
 /// The paths of control groups by their ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CgroupNames {
+pub struct CgroupPaths {
     paths: HashMap<u64, String>,
     /// Whether all groups of the hierarchy are visible.
-    is_whole: bool,
+    are_all_visible: bool,
 }
 
-impl CgroupNames {
+impl CgroupPaths {
     fn add(&mut self, directory: &Path, path: &str, ids: &HashSet<u64>, depth: usize) {
         // A group may be removed at any time: then the rest of its directory is not read.
         let Ok(metadata) = directory.symlink_metadata() else { return };
@@ -131,32 +131,32 @@ impl CgroupNames {
     /// Why a group has no path.
     #[must_use]
     pub fn why_no_path(&self) -> &'static str {
-        if self.is_whole { "removed" } else { "removed or not visible" }
+        if self.are_all_visible { "removed" } else { "removed or not visible" }
     }
 }
 
-/// The short name of the container whose group has this path, or lies above it: the runtime's name and the first digits of
-/// the container's id, then the groups below. A Kubernetes pod has the first digits of its id. `None` if the path contains no
-/// container and no pod.
+/// The short name of the innermost container in a group's path, followed by the groups below the container's group. The
+/// short name is the runtime's name and the first digits of the container's id, or of the id of a Kubernetes pod. `None` if
+/// the path contains no container and no pod.
 #[must_use]
 pub fn container_name(path: &str) -> Option<String> {
     let parts: Vec<&str> = path.split('/').collect();
     let found = parts.iter().enumerate().rev().find_map(|(position, part)| {
-        let above = position.checked_sub(1).map_or("", |above| parts[above]);
-        Some((position, container_of_group(part, above).or_else(|| pod_of_group(part))?))
+        let parent = position.checked_sub(1).map_or("", |parent| parts[parent]);
+        Some((position, container_of_group(part, parent).or_else(|| pod_of_group(part))?))
     });
     let (position, name) = found?;
     Some([&[&*name], &parts[position + 1..]].concat().join("/"))
 }
 
-/// The short name of the container that has the group `part` below the group `above`.
-fn container_of_group(part: &str, above: &str) -> Option<String> {
+/// The short name of the container that has the group `part` below the group `parent`. `None` if no container has it.
+fn container_of_group(part: &str, parent: &str) -> Option<String> {
     let name = part.strip_suffix(".scope").unwrap_or(part);
     let (runtime, id) = match name.rsplit_once('-') {
         Some((runtime @ ("docker" | "cri-containerd" | "crio" | "libpod"), id)) => (runtime, id),
         // cgroupfs as the driver: /docker/ID, /kubepods/.../podUID/ID
-        None if above == "docker" => ("docker", name),
-        None if pod_of_group(above).is_some() => ("kubepods", name),
+        None if parent == "docker" => ("docker", name),
+        None if pod_of_group(parent).is_some() => ("kubepods", name),
         _ => return None,
     };
     let is_id = id.len() >= SHORT_ID_DIGITS && id.bytes().all(|digit| digit.is_ascii_hexdigit());
@@ -199,7 +199,7 @@ mod tests {
         let names = |groups: &str| {
             let (_directory, root) = root_with(&[("proc/self/cgroup", groups)]);
             let hierarchy = Hierarchy::of_this_machine(&root).expect("a hierarchy");
-            (hierarchy.has_groups_of_requests(), hierarchy.has_groups_of_sockets())
+            (hierarchy.has_groups_of_block_requests(), hierarchy.has_groups_of_sockets())
         };
         assert_eq!(names("0::/y\n"), (true, true));
         assert_eq!(names("5:freezer,blkio:/x\n0::/y\n"), (false, true));
@@ -221,7 +221,7 @@ mod tests {
         let (_directory, root) = root_with(&files);
         let id = root.path("sys/fs/cgroup/web").symlink_metadata().unwrap().ino();
         let hierarchy = Hierarchy::of_this_machine(&root).expect("version 2");
-        assert_eq!(hierarchy.names(&root, &HashSet::from([id])).path(id), Some("/web"));
+        assert_eq!(hierarchy.paths_of_groups(&root, &HashSet::from([id])).path(id), Some("/web"));
     }
 
     #[test]
@@ -236,11 +236,11 @@ mod tests {
         let id = |path: &str| root.path(path).symlink_metadata().unwrap().ino();
         let (top, below) = (id("sys/fs/cgroup"), id("sys/fs/cgroup/web/a\nb"));
         let hierarchy = Hierarchy::of_this_machine(&root).expect("version 2");
-        let names = hierarchy.names(&root, &HashSet::from([top, below, 7]));
+        let names = hierarchy.paths_of_groups(&root, &HashSet::from([top, below, 7]));
         assert_eq!(names.path(top), Some("/docker/ab"));
         assert_eq!(names.path(below), Some("/docker/ab/web/a\nb"));
         assert_eq!((names.path(7), names.why_no_path()), (None, "removed or not visible"));
-        assert_eq!(CgroupNames { is_whole: true, ..names }.why_no_path(), "removed");
+        assert_eq!(CgroupPaths { are_all_visible: true, ..names }.why_no_path(), "removed");
     }
 
     #[test]

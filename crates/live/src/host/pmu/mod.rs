@@ -365,7 +365,7 @@ fn group_counts(event: &Encoding, user_only: bool, size: usize) -> io::Result<bo
         return Err(io::Error::last_os_error());
     }
     spin();
-    // SAFETY: as above.
+    // SAFETY: the descriptor is that of an open perf event, and the request takes no pointer.
     if unsafe { ioctls::DISABLE(leader.as_raw_fd(), 0) } < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -110,7 +110,7 @@ impl<'a> Windows<'a> {
 
     /// Attaches two programs in this order, after the programs that are attached already.
     fn link(&self, programs: [&str; 2]) -> Result<[Attached; 2], BenchError> {
-        let link = |program| self.probes.link(program);
+        let link = |program| self.probes.attach_guarded(program);
         Ok([link(programs[0])?, link(programs[1])?])
     }
 
