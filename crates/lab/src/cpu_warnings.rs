@@ -5,8 +5,8 @@
 #[derive(Clone, Debug, PartialEq)]
 pub struct CpuWarning {
     cpu: u32,
-    /// The effect on the CPU, in words; the kind of the warning.
-    what: String,
+    /// The effect on the CPU, in words. Warnings with the same effect are of one kind.
+    effect: String,
     extent: Option<Extent>,
 }
 
@@ -15,31 +15,31 @@ pub struct CpuWarning {
 struct Extent {
     /// The size as a number, to find the minimum and the maximum of a kind.
     size: f64,
-    /// The size in words.
-    words: String,
+    /// The size with its unit, as the warning says it.
+    text: String,
 }
 
 /// Prefix of a warning that marks the whole run as unusable. The line for all CPUs starts with this prefix, too.
 const BROKEN: &str = "broken: ";
 
 impl CpuWarning {
-    /// `what`: the effect on the CPU, in words. Warnings with equal words are of one kind.
+    /// `effect`: the effect on the CPU, in words. Warnings with the same effect are of one kind.
     #[must_use]
-    pub fn new(cpu: u32, what: &str) -> CpuWarning {
-        CpuWarning { cpu, what: what.to_owned(), extent: None }
+    pub fn new(cpu: u32, effect: &str) -> CpuWarning {
+        CpuWarning { cpu, effect: effect.to_owned(), extent: None }
     }
 
-    /// Adds the size of the effect, as a number for comparison and in words.
+    /// Adds the size of the effect: `size` for comparison, and `text` for the line.
     #[must_use]
-    pub fn with_extent(mut self, size: f64, words: String) -> CpuWarning {
-        self.extent = Some(Extent { size, words });
+    pub fn with_extent(mut self, size: f64, text: String) -> CpuWarning {
+        self.extent = Some(Extent { size, text });
         self
     }
 
     /// Whether the warning marks the whole run as unusable.
     #[must_use]
     pub fn is_broken(&self) -> bool {
-        self.what.starts_with(BROKEN)
+        self.effect.starts_with(BROKEN)
     }
 
     /// Adds the number of occurrences, with its unit in words.
@@ -64,17 +64,17 @@ impl CpuWarnings {
     pub fn lines(&self) -> Vec<String> {
         let mut kinds: Vec<(&str, Vec<(&str, &CpuWarning)>)> = Vec::new();
         for (label, warning) in &self.0 {
-            match kinds.iter_mut().find(|(effect, _)| *effect == warning.what) {
+            match kinds.iter_mut().find(|(effect, _)| *effect == warning.effect) {
                 Some((_, warnings)) => warnings.push((label, warning)),
-                None => kinds.push((&warning.what, vec![(label, warning)])),
+                None => kinds.push((&warning.effect, vec![(label, warning)])),
             }
         }
-        kinds.iter().map(|(effect, warnings)| line(effect, warnings)).collect()
+        kinds.iter().map(|(effect, warnings)| warning_line(effect, warnings)).collect()
     }
 }
 
 /// The line of one kind of warnings. `warnings`: all warnings with this effect, each with the label of its window.
-fn line(effect: &str, warnings: &[(&str, &CpuWarning)]) -> String {
+fn warning_line(effect: &str, warnings: &[(&str, &CpuWarning)]) -> String {
     let (prefix, effect) = match effect.strip_prefix(BROKEN) {
         Some(effect) => (BROKEN, effect),
         None => ("", effect),
@@ -93,7 +93,7 @@ fn windows_and_cpus(warnings: &[(&str, &CpuWarning)]) -> String {
     }
     let mut groups: Vec<(Vec<&str>, String)> = Vec::new();
     for (label, cpus) in windows {
-        let cpus = cpus_in_words(&cpus);
+        let cpus = cpu_list_with_noun(&cpus);
         match groups.iter_mut().find(|(_, known)| *known == cpus) {
             Some((labels, _)) => labels.push(label),
             None => groups.push((vec![label], cpus)),
@@ -107,11 +107,11 @@ fn windows_and_cpus(warnings: &[(&str, &CpuWarning)]) -> String {
 }
 
 /// The smallest and the largest size, in parentheses, with their CPUs and windows. Only one size if both have the same
-/// words. Empty without sizes.
+/// text. Empty without sizes.
 fn extremes(warnings: &[(&str, &CpuWarning)]) -> String {
     let extents = || {
-        let with_extent = warnings.iter();
-        with_extent.filter_map(|(label, warning)| Some((warning.extent.as_ref()?, label, warning)))
+        let warnings = warnings.iter();
+        warnings.filter_map(|(label, warning)| Some((warning.extent.as_ref()?, label, warning)))
     };
     let smallest = extents().min_by(|first, second| first.0.size.total_cmp(&second.0.size));
     let largest = extents().max_by(|first, second| first.0.size.total_cmp(&second.0.size));
@@ -120,8 +120,8 @@ fn extremes(warnings: &[(&str, &CpuWarning)]) -> String {
     else {
         return String::new();
     };
-    if min.words == max.words {
-        return format!(" ({})", min.words);
+    if min.text == max.text {
+        return format!(" ({})", min.text);
     }
     let has_several_windows = warnings.iter().any(|(label, _)| label != min_label);
     let cpu_and_window = |label: &str, warning: &CpuWarning| {
@@ -133,12 +133,12 @@ fn extremes(warnings: &[(&str, &CpuWarning)]) -> String {
     };
     let min_cpu = cpu_and_window(min_label, min_warning);
     let max_cpu = cpu_and_window(max_label, max_warning);
-    format!(" (least: {}, {min_cpu}; most: {}, {max_cpu})", min.words, max.words)
+    format!(" (least: {}, {min_cpu}; most: {}, {max_cpu})", min.text, max.text)
 }
 
-/// CPUs in words, such as `CPU 3` or `CPUs 0-3,8`.
+/// The list of CPUs after the word `CPU` or `CPUs`, such as `CPU 3` or `CPUs 0-3,8`. `cpus`: at least one.
 #[must_use]
-pub fn cpus_in_words(cpus: &[u32]) -> String {
+pub fn cpu_list_with_noun(cpus: &[u32]) -> String {
     let list = format_cpu_list(cpus);
     let is_single = list.bytes().all(|byte| byte.is_ascii_digit());
     format!("{} {list}", if is_single { "CPU" } else { "CPUs" })

@@ -112,7 +112,7 @@ pub(crate) fn method_column<'a>() -> Columns<'a, Vec<Option<Inflation>>> {
                how much the sections of the window differ); sections-correlated where the window was too short for \
                sections that do not correlate, so that they may be too narrow; or order (as if independent).";
     column(METHOD, doc).detail().text(|inflations: &Vec<Option<Inflation>>| {
-        let methods = inflations.iter().map(|inflation| QuantileMethod::of(*inflation));
+        let methods = inflations.iter().map(|inflation| QuantileMethod::for_inflation(*inflation));
         // Of the row's methods, the column names the least reliable one.
         let unreliability = |method: &QuantileMethod| match method {
             QuantileMethod::Sections => 0,

@@ -10,7 +10,7 @@ use attribution::Context;
 use stats::Distribution;
 
 use super::delay_rates::{self, DelayRates};
-use super::sample::{ContextStats, CpuWindow, Timing, WindowSample, probe_overhead_error};
+use super::sample::{ContextStats, CpuWindow, SpanOverhead, Timing, WindowSample};
 
 /// The rates of the interval between two readings.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -340,7 +340,8 @@ impl Interval {
         let overhead_before = before.map_or(0, |before| before.overhead_total_ns);
         let overhead = after.overhead_total_ns.saturating_sub(overhead_before);
         let overhead_error_ns = (has_spans && after.timing == Timing::Probes).then(|| {
-            probe_overhead_error(overhead as f64 / count as f64, self.warm_overhead_ns as f64)
+            let mean_ns = overhead as f64 / count as f64;
+            SpanOverhead { mean_ns, warm_ns: self.warm_overhead_ns as f64 }.half_width_95_ns()
         });
         // The peak is the longest span since the window opened. It is exact for this interval only if it is new.
         let is_new_peak = before.is_none_or(|before| peak.value > before.self_times.peak.value)

@@ -110,15 +110,26 @@ pub struct ContextStats {
     pub events: EventSums,
 }
 
-/// Half width of the 95 % confidence interval of the probe overhead, ns per span. `mean_ns`: the mean overhead that was
-/// subtracted from a span. `warm_ns`: the overhead in warm caches.
-///
-/// The errors come from comparisons with exact values of the simulator (`irqlab sim verify-probes`;
-/// docs/validation.md). The overhead in warm caches is wrong by up to a quarter, depending on the build. The live bench
-/// learns the additional overhead in cold caches from the exit program: it is wrong by up to a factor of two.
-#[must_use]
-pub fn probe_overhead_error(mean_ns: f64, warm_ns: f64) -> f64 {
-    0.25 * mean_ns.min(warm_ns) + (mean_ns - warm_ns).max(0.0)
+/// The mean probe overhead of a span, ns.
+#[derive(Clone, Copy, Debug)]
+pub struct SpanOverhead {
+    /// The overhead that was subtracted from a span, in the caches of the run.
+    pub mean_ns: f64,
+    /// The overhead in warm caches.
+    pub warm_ns: f64,
+}
+
+impl SpanOverhead {
+    /// Half width of the 95 % confidence interval of `mean_ns`.
+    ///
+    /// It is the sum of two limits: a quarter of the warm part, and all of the part that cold caches add. Comparisons
+    /// with the simulator's exact values gave both (`irqlab sim verify-probes`; docs/validation.md). The warm part
+    /// depends on the build. The live bench learns the cold part from the exit program only.
+    #[must_use]
+    pub fn half_width_95_ns(self) -> f64 {
+        let SpanOverhead { mean_ns, warm_ns } = self;
+        0.25 * mean_ns.min(warm_ns) + (mean_ns - warm_ns).max(0.0)
+    }
 }
 
 impl ContextStats {

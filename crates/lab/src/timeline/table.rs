@@ -9,110 +9,115 @@ use super::{Activity, Arrow, Event, Gap, Timeline};
 
 /// The table's name.
 pub const NAME: &str = "timeline";
-/// Kind of the row of a time whose events had no room.
+/// Kind of a row that stands for events without room in the timeline.
 pub const LOST: &str = "lost";
 
-/// A row before its condition is known to the columns.
-enum Item<'a> {
+/// The event, arrow or gap that a row shows.
+enum RowContent<'a> {
     Event(&'a Event),
-    /// With the number of the row that the arrow points to.
+    /// An arrow, and the number of the row that the arrow points to.
     Arrow(&'a Arrow, u64),
     Gap(&'a Gap),
 }
 
 struct Row<'a> {
     condition: &'a str,
-    /// Number of the row in the table, from 1.
-    event: u64,
-    item: Item<'a>,
+    /// The row's number in the table, from 1. The column is named `event`.
+    number: u64,
+    content: RowContent<'a>,
 }
 
 impl Row<'_> {
     fn cpu(&self) -> u32 {
-        match &self.item {
-            Item::Event(event) => event.cpu,
-            Item::Arrow(arrow, _) => arrow.request.cpu,
-            Item::Gap(gap) => gap.cpu,
+        match &self.content {
+            RowContent::Event(event) => event.cpu,
+            RowContent::Arrow(arrow, _) => arrow.request.cpu,
+            RowContent::Gap(gap) => gap.cpu,
         }
     }
 
     fn start_ns(&self) -> u64 {
-        match &self.item {
-            Item::Event(event) => event.start_ns,
-            Item::Arrow(arrow, _) => arrow.request.at_ns,
-            Item::Gap(_) => 0,
+        match &self.content {
+            RowContent::Event(event) => event.start_ns,
+            RowContent::Arrow(arrow, _) => arrow.request.at_ns,
+            RowContent::Gap(_) => 0,
         }
     }
 
     fn length_ns(&self) -> u64 {
-        match &self.item {
-            Item::Event(event) => event.end_ns - event.start_ns,
-            Item::Arrow(..) => 0,
-            Item::Gap(gap) => gap.until_ns,
+        match &self.content {
+            RowContent::Event(event) => event.end_ns - event.start_ns,
+            RowContent::Arrow(..) => 0,
+            RowContent::Gap(gap) => gap.until_ns,
         }
     }
 
     fn context(&self) -> Option<&Context> {
-        match &self.item {
-            Item::Event(Event { activity: Activity::Span { context, .. }, .. })
-            | Item::Event(Event { activity: Activity::Part { context }, .. }) => Some(context),
+        match &self.content {
+            RowContent::Event(Event { activity: Activity::Span { context, .. }, .. })
+            | RowContent::Event(Event { activity: Activity::Part { context }, .. }) => {
+                Some(context)
+            }
             _ => None,
         }
     }
 
     fn kind(&self) -> &'static str {
-        match &self.item {
-            Item::Event(event) => match &event.activity {
+        match &self.content {
+            RowContent::Event(event) => match &event.activity {
                 Activity::Span { context, .. } | Activity::Part { context } => context.kind.label(),
                 Activity::Task { name: Some(_), .. } => "task",
                 Activity::Task { name: None, .. } => "idle",
                 Activity::Other(kind, _) => kind,
             },
-            Item::Arrow(arrow, _) => arrow.request.kind.label(),
-            Item::Gap(_) => LOST,
+            RowContent::Arrow(arrow, _) => arrow.request.kind.label(),
+            RowContent::Gap(_) => LOST,
         }
     }
 
     fn name(&self) -> String {
-        match &self.item {
-            Item::Event(event) => match &event.activity {
+        match &self.content {
+            RowContent::Event(event) => match &event.activity {
                 Activity::Span { context, .. } | Activity::Part { context } => context.name.clone(),
                 Activity::Task { name: Some(name), .. } | Activity::Other(_, name) => {
                     name.as_ref().to_owned()
                 }
                 Activity::Task { name: None, .. } => "idle".to_owned(),
             },
-            Item::Arrow(arrow, _) => arrow.request.name.as_ref().to_owned(),
-            Item::Gap(gap) => format!("{} earlier events had no room", gap.lost),
+            RowContent::Arrow(arrow, _) => arrow.request.name.as_ref().to_owned(),
+            RowContent::Gap(gap) => format!("{} earlier events had no room", gap.lost),
         }
     }
 
+    /// The self time of a whole span, ns. `None` for every other row: a part of a span has no self time of its own.
     fn self_ns(&self) -> Option<u64> {
-        match &self.item {
-            Item::Event(Event { activity: Activity::Span { self_ns, .. }, .. }) => Some(*self_ns),
+        match &self.content {
+            RowContent::Event(Event { activity: Activity::Span { self_ns, .. }, .. }) => {
+                Some(*self_ns)
+            }
             _ => None,
         }
     }
 
-    /// How often table `handlers` counts the row. `None` for a row that is no part of a span.
+    /// How often table `handlers` counts the row: once for a whole span, never for a part of one. `None` for other rows.
     fn count(&self) -> Option<u64> {
-        match &self.item {
-            Item::Event(Event { activity: Activity::Span { .. }, .. }) => Some(1),
-            Item::Event(Event { activity: Activity::Part { .. }, .. }) => Some(0),
+        match &self.content {
+            RowContent::Event(Event { activity: Activity::Span { .. }, .. }) => Some(1),
+            RowContent::Event(Event { activity: Activity::Part { .. }, .. }) => Some(0),
             _ => None,
         }
     }
 
     fn runnable(&self) -> Option<u32> {
-        match &self.item {
-            Item::Event(Event { activity: Activity::Task { runnable, .. }, .. }) => *runnable,
+        match &self.content {
+            RowContent::Event(Event { activity: Activity::Task { runnable, .. }, .. }) => *runnable,
             _ => None,
         }
     }
 
-    fn to_event(&self) -> Option<u64> {
-        match &self.item {
-            Item::Arrow(_, target) => Some(*target),
+    fn target_row(&self) -> Option<u64> {
+        match &self.content {
+            RowContent::Arrow(_, target) => Some(*target),
             _ => None,
         }
     }
@@ -123,7 +128,7 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         column("condition", "Condition: load/rate/stimulus, `ambient` (no load, no stimulus) or `command`.")
             .key()
             .text(|row: &Row<'_>| row.condition.to_owned()),
-        column("event", "Number of the row.").uint(|row: &Row<'_>| row.event),
+        column("event", "Number of the row.").uint(|row: &Row<'_>| row.number),
         column("cpu", "CPU of the event.").uint(Row::cpu),
         column("start_ns", "Start of the event, from the opening of the condition's first window.")
             .format(Format::Milliseconds)
@@ -161,7 +166,7 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         column("runnable_count", "Tasks that could run on the CPU when this task got it, with itself.")
             .uint(Row::runnable),
         column("to_event", "Number of the row of the span that serves this request.")
-            .uint(Row::to_event),
+            .uint(Row::target_row),
     ])
 }
 
@@ -172,11 +177,15 @@ pub fn table<'a>(conditions: impl IntoIterator<Item = (&'a str, &'a Timeline)>) 
     for (condition, timeline) in conditions {
         // The number of a row is its position, from 1. So the events of this condition come first.
         let first = rows.len() as u64 + 1;
-        let events = timeline.events.iter().map(Item::Event);
+        let events = timeline.events.iter().map(RowContent::Event);
         let arrows = timeline.arrows.iter();
-        let arrows = arrows.map(|arrow| Item::Arrow(arrow, first + arrow.target as u64));
-        let items = events.chain(arrows).chain(timeline.gaps.iter().map(Item::Gap));
-        rows.extend((first..).zip(items).map(|(event, item)| Row { condition, event, item }));
+        let arrows = arrows.map(|arrow| RowContent::Arrow(arrow, first + arrow.target as u64));
+        let contents = events.chain(arrows).chain(timeline.gaps.iter().map(RowContent::Gap));
+        rows.extend((first..).zip(contents).map(|(number, content)| Row {
+            condition,
+            number,
+            content,
+        }));
     }
     rows.truncate(ROWS_MAX as usize);
     let doc = "What ran on the measured CPUs (--trace), event by event: spans of interrupts within the tasks that they \

@@ -17,19 +17,20 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// Kind and name of a context or task. `None` for a number without a name.
-    fn name_of(&self, number: u32) -> Option<(&str, String)> {
-        let name = self.worst.thread.sample.names.get(number as usize);
+    /// Kind and name of a context or task. `name_index`: its index in the sample's names. `None`: there is no such name.
+    fn kind_and_name(&self, name_index: u32) -> Option<(&str, String)> {
+        let name = self.worst.thread.sample.names.get(name_index as usize);
         name.map(ContextName::kind_and_name)
     }
 
-    /// Kind and name of the waker: the interrupt or the softirq, or else the task.
-    fn waker_name(&self) -> Option<(&str, String)> {
-        self.name_of(self.waker.context.unwrap_or(self.waker.task))
+    /// Kind and name of the waker: of the interrupt or softirq that sent the wake-up, else of the task. `None`: the sample
+    /// has no name for the waker.
+    fn waker_kind_and_name(&self) -> Option<(&str, String)> {
+        self.kind_and_name(self.waker.context.unwrap_or(self.waker.task))
     }
 
     /// Why the chain ends with this step. `None` if a step follows.
-    fn end(&self) -> Option<ChainEnd> {
+    fn chain_end(&self) -> Option<ChainEnd> {
         let chain = &self.worst.whole.wakers;
         let is_last = self.step == chain.len() as u64;
         if is_last { ChainEnd::of(chain, &self.worst.thread.sample.names) } else { None }
@@ -51,17 +52,17 @@ pub(super) fn wakers(sample: &WakeupSample) -> Table {
             .uint(|row: &Row<'_>| row.step),
         column("kind", "Kind of the waker: task, irq, vector or softirq.")
             .priority(80)
-            .text(|row: &Row<'_>| row.waker_name().map(|(kind, _)| kind.to_owned())),
+            .text(|row: &Row<'_>| row.waker_kind_and_name().map(|(kind, _)| kind.to_owned())),
         column("name", "Name of the task, the interrupt or the softirq that sent the wake-up.")
             .shown_as("waker", 95)
-            .text(|row: &Row<'_>| row.waker_name().map(|(_, name)| name)),
+            .text(|row: &Row<'_>| row.waker_kind_and_name().map(|(_, name)| name)),
         column(
             "task",
             "Name of the task that ran on the waker's CPU: the waker itself, or the task that the interrupt or the softirq \
              interrupted or in which it ran.",
         )
         .priority(70)
-        .text(|row: &Row<'_>| row.name_of(row.waker.task).map(|(_, name)| name)),
+        .text(|row: &Row<'_>| row.kind_and_name(row.waker.task).map(|(_, name)| name)),
         column("pid", "The kernel's number of this task; 0 for the idle task.")
             .priority(75)
             .uint(|row: &Row<'_>| row.waker.pid),
@@ -76,7 +77,7 @@ pub(super) fn wakers(sample: &WakeupSample) -> Table {
              step follows.",
         )
         .shown_as("end", 60)
-        .text(|row: &Row<'_>| row.end().map(ChainEnd::label)),
+        .text(|row: &Row<'_>| row.chain_end().map(ChainEnd::label)),
     ]);
     let rows = Worst::all(sample).flat_map(|worst| {
         (1..).zip(&worst.whole.wakers).map(move |(step, waker)| Row { worst, step, waker })

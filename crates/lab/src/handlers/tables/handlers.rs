@@ -7,7 +7,7 @@ use record::{Column, Columns, Format, IntervalColumns, RowFilter, Table, TableDi
 use stats::{Distribution, Inflation, Interval};
 
 use super::super::bench::ProbeOverhead;
-use super::super::sample::{ContextStats, Timing, probe_overhead_error};
+use super::super::sample::{ContextStats, SpanOverhead, Timing};
 use super::super::samples::ConditionSamples;
 use super::{Group, GroupRow, display, group_rows, groups, key_columns, offline_column, rate_hz};
 use crate::amounts::{
@@ -165,7 +165,8 @@ impl<'a> Row<'a> {
             self_spans,
             inclusive_spans,
             overhead_mean_ns,
-            overhead_error_ns: overhead_mean_ns.map(|mean| probe_overhead_error(mean, warm_ns)),
+            overhead_error_ns: overhead_mean_ns
+                .map(|mean_ns| SpanOverhead { mean_ns, warm_ns }.half_width_95_ns()),
             tsc_hz: overhead.tsc_hz,
             group_row,
         }

@@ -5,32 +5,31 @@ use stats::barrier::Piece;
 
 use super::trace::Trace;
 
-/// Maximum number of blocks of all traces, if they are few. The bootstrap for intervals resamples blocks.
-const BLOCKS: usize = 64;
-/// Maximum number of blocks of a trace, if traces are many.
-const BLOCKS_OF_MANY: usize = 8;
+/// Maximum number of blocks of all traces together. The bootstrap for intervals resamples blocks.
+const BLOCKS_MAX: usize = 64;
+/// Number of blocks that a trace may have even if all traces together then exceed [`BLOCKS_MAX`].
+const TRACE_BLOCKS_MAX: usize = 8;
 /// Minimum length of a block, in compute phases. Blocks of this length hardly depend on each other, unless the noise
 /// changes more slowly.
 const PHASES_PER_BLOCK: u64 = 10;
 
-/// The delays of a compute phase, in ns, by the time at which it starts: pieces of the trace. The phase needs
-/// `granularity_ns` of work. The weight of a piece is the length of its start times, ns.
+/// Computes the delay of a compute phase for each time at which the phase can start in the trace, ns. The phase needs
+/// `granularity_ns` of work. A piece has start times with equal or, in a detour, linearly falling delays; its weight is
+/// the length of these start times, ns. `trace_count`: the number of all traces, this one included.
 ///
 /// All detours that start before the work is done delay the phase. A phase that starts in a detour also waits for the
 /// rest of this detour: its node was in the detour when the barrier opened.
 ///
-/// The trace is one of `traces`.
-///
 /// # Panics
 /// Panics if `granularity_ns` is not below the trace's own time.
 #[must_use]
-pub fn delays(trace: &Trace, granularity_ns: u64, traces: usize) -> Vec<Piece> {
+pub fn delays(trace: &Trace, granularity_ns: u64, trace_count: usize) -> Vec<Piece> {
     let own_ns = trace.own_ns;
     assert!(granularity_ns < own_ns, "a phase of {granularity_ns} ns in {own_ns} ns");
-    let blocks_max = (BLOCKS / traces.max(1)).max(BLOCKS_OF_MANY) as u64;
+    let blocks_max = (BLOCKS_MAX / trace_count.max(1)).max(TRACE_BLOCKS_MAX) as u64;
     let blocks = (own_ns / (granularity_ns.max(1) * PHASES_PER_BLOCK)).clamp(1, blocks_max);
-    // Start times of the phase at which the set of detours in the phase changes, or the block. All times are the loop's
-    // own time, without detours.
+    // The start times at which the set of detours in the phase changes, or the block. All times are the loop's own time,
+    // without detours.
     let mut changes: Vec<(u64, Change)> = Vec::with_capacity(2 * trace.detours.len() + 64);
     for &(detour_ns, length_ns) in &trace.detours {
         // The trace is a ring: a phase near its end continues at its start.
@@ -56,7 +55,7 @@ pub fn delays(trace: &Trace, granularity_ns: u64, traces: usize) -> Vec<Piece> {
         block: 0,
     };
     for simultaneous in changes.chunk_by(|(first_ns, _), (second_ns, _)| first_ns == second_ns) {
-        sweep.pass(simultaneous);
+        sweep.apply_changes(simultaneous);
     }
     sweep.run_to(own_ns);
     sweep.pieces
@@ -94,9 +93,14 @@ impl Sweep {
         self.now_ns = end_ns;
     }
 
-    /// Passes all changes at one time, and adds the starts in the detours at that time.
-    fn pass(&mut self, changes: &[(u64, Change)]) {
-        self.run_to(changes[0].0);
+    /// Moves the start time of the phase to the time of `changes`, and applies them. `changes`: all changes at one time, at
+    /// least one. The time is not before that of the last call.
+    ///
+    /// A detour takes none of the loop's own time, so all starts in it have one own time. These starts become one piece,
+    /// whose weight is the detour's length, and whose `low` is the delay of a phase that starts after the detour.
+    fn apply_changes(&mut self, changes: &[(u64, Change)]) {
+        let (time_ns, _) = changes[0];
+        self.run_to(time_ns);
         // A start in a detour waits for the rest of this detour, and for all detours that start before the work is
         // done, including other detours at the same time. A detour that starts exactly when the work is done does not
         // delay the phase. Therefore detours enter only after these pieces were added.

@@ -9,7 +9,7 @@ use super::super::placement::{ConcurrentActivity, CpuActivity, Relation, concurr
 use super::super::sample::{CpuNoise, Fixed, LoopResult, NoiseSample};
 use super::aftermath::Mean;
 use super::all_rows;
-use crate::cpu_warnings::cpus_in_words;
+use crate::cpu_warnings::cpu_list_with_noun;
 
 const TABLE: &str = "placement";
 
@@ -146,7 +146,7 @@ fn unobserved_cpus(samples: &[NoiseSample]) -> Option<Absence> {
     if cpus.is_empty() {
         return None;
     }
-    let cpus = cpus_in_words(&cpus.into_iter().collect::<Vec<u32>>());
+    let cpus = cpu_list_with_noun(&cpus.into_iter().collect::<Vec<u32>>());
     let reason = "no loop runs there, so irqlab does not know what did: other work on these CPUs counts as nothing, and \
                   can make undisturbed quanta longer";
     Some(Absence::new(TABLE, format!("activity of {cpus}"), reason))

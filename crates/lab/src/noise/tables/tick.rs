@@ -9,7 +9,7 @@ use super::super::quantum::Quantum;
 use super::super::sample::{ContextName, Fixed, LoopResult, NoiseSample};
 use super::aftermath::Mean;
 use super::{all_rows, cpu_column};
-use crate::cpu_warnings::cpus_in_words;
+use crate::cpu_warnings::cpu_list_with_noun;
 
 const TABLE: &str = "tick";
 /// The kernel's name for the interrupt of the local timer, in which ticks run.
@@ -128,7 +128,7 @@ pub fn tick(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
         }
     }
     let to_absence = |(reason, cpus): (&str, Vec<u32>)| {
-        Absence::new(TABLE, format!("{subject} on {}", cpus_in_words(&cpus)), reason)
+        Absence::new(TABLE, format!("{subject} on {}", cpu_list_with_noun(&cpus)), reason)
     };
     (table(rows), absent.into_iter().map(to_absence).collect())
 }

@@ -15,7 +15,7 @@ use super::columns::{
 struct Row<'w> {
     load: Load,
     /// Whether a bulk transfer ran in the meantime.
-    bulk: bool,
+    is_during_bulk: bool,
     scheme: Scheme,
     windows: Vec<&'w RoundTripWindow>,
 }
@@ -50,9 +50,9 @@ impl Row<'_> {
         }))
     }
 
-    /// The row in words, as in `drain, load idle, during a bulk transfer`.
-    fn name(&self) -> String {
-        let bulk = if self.bulk { ", during a bulk transfer" } else { "" };
+    /// The row in words for warnings, such as `drain, load idle, during a bulk transfer`.
+    fn description(&self) -> String {
+        let bulk = if self.is_during_bulk { ", during a bulk transfer" } else { "" };
         format!("{}, load {}{bulk}", self.scheme, self.load.word())
     }
 
@@ -71,7 +71,7 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         column("bulk", "Whether a bulk transfer to the same receiver ran in the meantime.")
             .priority(98)
             .key()
-            .bool(|row: &Row<'_>| row.bulk),
+            .bool(|row: &Row<'_>| row.is_during_bulk),
         column("rate_hz", "Requested requests per second; Poisson arrivals.")
             .title("rate")
             .key()
@@ -115,7 +115,8 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
 fn rows(windows: &[RoundTripWindow]) -> Vec<Row<'_>> {
     let key =
         |window: &RoundTripWindow| (window.point.load, window.point.bulk, window.point.scheme);
-    let row = |((load, bulk, scheme), windows)| Row { load, bulk, scheme, windows };
+    let row =
+        |((load, is_during_bulk, scheme), windows)| Row { load, is_during_bulk, scheme, windows };
     grouped(windows, key).into_iter().map(row).collect()
 }
 
@@ -132,7 +133,7 @@ pub(super) fn absences(windows: &[RoundTripWindow]) -> Vec<Absence> {
     let absence = |row: &Row<'_>| {
         let reason =
             "requests were not answered: the round trips would be those of the answered requests";
-        Absence::new(ROUND_TRIPS, format!("round trips of {}", row.name()), reason)
+        Absence::new(ROUND_TRIPS, format!("round trips of {}", row.description()), reason)
     };
     rows(windows).iter().filter(|row| row.is_overloaded()).map(absence).collect()
 }
@@ -144,7 +145,7 @@ pub(super) fn warnings(windows: &[RoundTripWindow]) -> Vec<String> {
         round_trips.has_losses().then(|| {
             format!(
                 "round trips of {}: {:.2} % of the requests were lost. Of the round trips, {LATENCY_WITH_LOSSES}",
-                row.name(),
+                row.description(),
                 100.0 * round_trips.lost_ratio
             )
         })
@@ -153,7 +154,7 @@ pub(super) fn warnings(windows: &[RoundTripWindow]) -> Vec<String> {
         Some(format!(
             "round trips of {}: {:.1} % of the requests were not answered; mean and quantiles are absent \
              (choose a lower --request-rate)",
-            row.name(),
+            row.description(),
             100.0 * row.unanswered_ratio()?,
         ))
     };
