@@ -1,15 +1,15 @@
-//! Converts the simulator's counters to misses in the windows of the guest's loop, by context and level. Each region
-//! of the record is a window.
+//! Converts the simulator's counters to misses in the windows of the guest's loop, by context and by cache or TLB. Each
+//! region of the record is a window.
 
 use lab::footprint::Level;
 use lab::footprint::contexts::{ContextMisses, LevelMisses, Windows};
-use simrecord::counters::{COUNTERS, Counts, name};
+use simrecord::counters::{COUNTERS, Counts, name as counter_name};
 
 use crate::accounting::ContextUse;
 use crate::{Accounting, RegionUse};
 
-/// Returns the names of the counters that add up to the misses of a level.
-fn counters(level: Level) -> &'static [&'static str] {
+/// Returns the names of the counters whose sum is the misses of a cache or TLB.
+fn miss_counter_names(level: Level) -> &'static [&'static str] {
     match level {
         Level::L1d => &["l1d_load_misses", "l1d_store_misses"],
         Level::L1i => &["l1i_misses"],
@@ -20,39 +20,42 @@ fn counters(level: Level) -> &'static [&'static str] {
     }
 }
 
-/// Returns the positions of the counters of each level. `None` for a level with a counter that this run did not count.
-fn positions(account: &Accounting) -> Vec<Option<Vec<usize>>> {
+/// Returns the positions of each level's counters. `None` for a level if this run did not count all of them.
+fn counter_positions(account: &Accounting) -> Vec<Option<Vec<usize>>> {
     let position = |wanted: &&str| {
-        let found = (0..COUNTERS).find(|counter| name(*counter) == Some(*wanted));
+        let found = (0..COUNTERS).find(|counter| counter_name(*counter) == Some(*wanted));
         found.filter(|counter| account.counts(*counter))
     };
-    Level::ALL.iter().map(|level| counters(*level).iter().map(position).collect()).collect()
+    Level::ALL
+        .iter()
+        .map(|level| miss_counter_names(*level).iter().map(position).collect())
+        .collect()
 }
 
 /// Returns the misses by context on the CPU `cpu`, for each region in order.
 pub(super) fn windows(account: &Accounting, cpu: u32) -> Windows {
-    let positions = positions(account);
+    let positions = counter_positions(account);
     let misses = |counts: &Counts| -> LevelMisses {
         std::array::from_fn(|level| {
             let level_counters = positions.get(level)?.as_ref()?;
             Some(level_counters.iter().map(|counter| counts[*counter]).sum())
         })
     };
-    let context_misses = |used: &ContextUse| ContextMisses {
-        context: used.context,
-        entries: used.entries,
-        misses: misses(&used.self_counts),
+    let context_misses = |context_use: &ContextUse| ContextMisses {
+        context: context_use.context,
+        entries: context_use.entries,
+        misses: misses(&context_use.self_counts),
     };
     let window = |region: &RegionUse| {
-        let used = region.cpus.get(cpu as usize);
-        used.map(|used| used.contexts.iter().map(context_misses).collect()).unwrap_or_default()
+        let cpu_use = region.cpus.get(cpu as usize);
+        cpu_use.map(|cpu| cpu.contexts.iter().map(context_misses).collect()).unwrap_or_default()
     };
-    let mut seen =
+    let mut windows =
         Windows { all: account.regions.iter().map(window).collect(), ..Windows::default() };
-    for context in seen.all.iter().flatten().map(|row| row.context) {
-        seen.names.entry(context).or_insert_with(|| account.name_of(context));
+    for context in windows.all.iter().flatten().map(|row| row.context) {
+        windows.names.entry(context).or_insert_with(|| account.name_of(context));
     }
-    seen
+    windows
 }
 
 #[cfg(test)]
@@ -63,13 +66,13 @@ mod tests {
     use crate::accounting::CpuUse;
 
     fn counter_named(wanted: &str) -> usize {
-        (0..COUNTERS).find(|counter| name(*counter) == Some(wanted)).unwrap()
+        (0..COUNTERS).find(|counter| counter_name(*counter) == Some(wanted)).unwrap()
     }
 
     #[test]
     fn each_level_has_counters_of_that_name() {
         for level in Level::ALL {
-            counters(*level)
+            miss_counter_names(*level)
                 .iter()
                 .for_each(|name| assert!(counter_named(name) > 0, "{level} {name}"));
         }
@@ -97,10 +100,13 @@ mod tests {
         let all = ["l1d_load_misses", "l1d_store_misses", "l1i_misses", "dtlb_misses"];
         let counters = all.iter().fold(0, |bits, name| bits | 1 << counter_named(name));
         let account = Accounting { counters, regions: vec![region], ..Accounting::default() };
-        let seen = windows(&account, 1);
+        let windows_of_cpu_1 = windows(&account, 1);
         let expected = [Some(7), Some(5), None, None, Some(0), None];
-        assert_eq!((seen.all[0][0].misses, seen.all[0][0].entries), (expected, 1));
-        assert_eq!(seen.names[&context], context.to_string());
+        assert_eq!(
+            (windows_of_cpu_1.all[0][0].misses, windows_of_cpu_1.all[0][0].entries),
+            (expected, 1)
+        );
+        assert_eq!(windows_of_cpu_1.names[&context], context.to_string());
         assert!(windows(&account, 0).all[0].is_empty());
     }
 }

@@ -85,6 +85,9 @@ mod tests {
         let symbols = symbols.with_modules(table, areas);
         assert_eq!(symbols.code_name(0xffff_ffff_c000_0014), "probe [nic]");
         assert_eq!(symbols.code_name(0xffff_ffff_c000_0040), "[module]");
-        assert!(symbols.get("level").is_none(), "the guest does not say where its section is");
+        assert!(
+            symbols.symbol_named("level").is_none(),
+            "the guest does not say where its section is"
+        );
     }
 }

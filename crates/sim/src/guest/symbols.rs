@@ -122,37 +122,41 @@ impl Symbols {
         self.table.is_empty()
     }
 
+    /// Returns the symbol with exactly this name. If several symbols have it, returns the one with the lowest address.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Symbol> {
+    pub fn symbol_named(&self, name: &str) -> Option<&Symbol> {
         self.table.get(*self.by_name.get(name)?)
     }
 
     /// Returns all places where a function starts, by its name in the source: the function, functions of other
-    /// files with the same name, and copies that the compiler made. At each place the first `arguments`
-    /// arguments can be read. Parts of a function are returned only if there is no complete body.
+    /// files with the same name, and copies that the compiler made. There the registers hold the function's first
+    /// `arguments` arguments. Parts of a function are returned only if it has no complete body.
     #[must_use]
     pub fn functions(&self, name: &str, arguments: u8) -> Vec<&Symbol> {
-        let named = self.by_name.get(name).into_iter();
-        let all = named.chain(self.by_source_name.get(name).into_iter().flatten());
+        let exact = self.by_name.get(name).into_iter();
+        let all = exact.chain(self.by_source_name.get(name).into_iter().flatten());
         let all = all.filter_map(|index| self.table.get(*index)).filter(|symbol| symbol.is_code());
         // A name with the compiler's suffix means only the symbol itself.
         let body = |symbol: &Symbol| {
             if symbol.name == name { Body::Whole } else { kernel_function::split(&symbol.name).1 }
         };
-        let starts = all.filter(|symbol| body(symbol).starts(arguments));
+        let candidates = all.filter(|symbol| body(symbol).starts(arguments));
         let (parts, bodies): (Vec<_>, Vec<_>) =
-            starts.partition(|symbol| body(symbol) == Body::Rest);
+            candidates.partition(|symbol| body(symbol) == Body::Rest);
         let mut found = if bodies.is_empty() { parts } else { bodies };
         found.sort_by_key(|symbol| symbol.address);
         found.dedup_by_key(|symbol| symbol.address);
         found
     }
 
-    /// Returns the address of a symbol. If a function has only copies, returns the address of the first copy.
+    /// Returns the address of the symbol `name`. For a per-CPU variable this is its offset in the per-CPU area.
     ///
-    /// Fails when there is none; the message suggests similar names.
+    /// If several symbols have the name, returns the lowest address. If no symbol has it, returns the lowest address of
+    /// the copies that the compiler made of the function `name`, or else of the function's parts.
+    ///
+    /// Fails if the kernel has neither; the message suggests similar names.
     pub fn address(&self, name: &str) -> Result<u64> {
-        let symbol = self.get(name).or_else(|| self.functions(name, 0).first().copied());
+        let symbol = self.symbol_named(name).or_else(|| self.functions(name, 0).first().copied());
         symbol.map(|symbol| symbol.address).ok_or_else(|| {
             let hint = text::hint(name, self.names());
             SimError::data(format!("symbol {name:?}"), format!("not in this kernel{hint}"))
@@ -163,7 +167,7 @@ impl Symbols {
     /// address, it returns the first. `None` before the first symbol of an area, and outside of the areas that
     /// symbols name: the kernel's image, the per-CPU variables, the sections of modules.
     #[must_use]
-    pub fn at(&self, address: u64) -> Option<(&Symbol, u64)> {
+    pub fn symbol_at(&self, address: u64) -> Option<(&Symbol, u64)> {
         let area = self.area_of(address)?;
         let after = self.table.partition_point(|symbol| symbol.address <= address);
         let last = self.table.get(after.checked_sub(1)?)?;
@@ -178,26 +182,26 @@ impl Symbols {
         self.areas.get(after.checked_sub(1)?).filter(|area| address < area.end)
     }
 
-    /// Returns the name of the code at an address: the function; `[MODULE]` in a module without a symbol there;
-    /// `[module]` where a module or a program of BPF with unknown symbols may be; else `[unknown]`.
+    /// Returns the name of the code at an address: the function, or [`Symbols::area_name`] where no function is known.
     #[must_use]
     pub fn code_name(&self, address: u64) -> String {
-        match self.at(address) {
+        match self.symbol_at(address) {
             Some((symbol, _)) if symbol.is_code() => symbol.label(),
-            _ => self.place_name(address),
+            _ => self.area_name(address),
         }
     }
 
-    /// Returns the name of the variable at an address, like [`Symbols::code_name`] for code.
+    /// Returns the name of the variable at an address, or [`Symbols::area_name`] where no symbol is known.
     #[must_use]
     pub fn data_name(&self, address: u64) -> String {
-        self.at(address).map_or_else(|| self.place_name(address), |(symbol, _)| symbol.label())
+        self.symbol_at(address)
+            .map_or_else(|| self.area_name(address), |(symbol, _)| symbol.label())
     }
 
-    /// Returns the name of an address without a symbol: `[MODULE]`, `[module]` or `[unknown]`, as
-    /// [`Symbols::code_name`].
+    /// Returns a name for an address without a symbol: `[NAME]` in the module NAME; `[module]` where the kernel puts
+    /// modules and BPF programs, if it is unknown which one is there; else `[unknown]`.
     #[must_use]
-    pub fn place_name(&self, address: u64) -> String {
+    pub fn area_name(&self, address: u64) -> String {
         match self.area_of(address).and_then(|area| area.module.as_ref()) {
             Some(module) => format!("[{module}]"),
             None if areas::MODULES.contains(&address) => "[module]".to_owned(),
@@ -207,7 +211,7 @@ impl Symbols {
 
     /// Returns the next symbol above an address. If several symbols have one address, it returns the first.
     #[must_use]
-    pub fn after(&self, address: u64) -> Option<&Symbol> {
+    pub fn next_symbol(&self, address: u64) -> Option<&Symbol> {
         self.table.get(self.table.partition_point(|symbol| symbol.address <= address))
     }
 
@@ -263,16 +267,17 @@ mod tests {
     fn both_ways() {
         let symbols = Symbols::parse(TEXT.as_bytes()).unwrap();
         assert_eq!(symbols.address("__do_softirq").unwrap(), 0xffff_ffff_8100_0100);
-        let found = |address| symbols.at(address).map(|(symbol, off)| (symbol.name.as_str(), off));
+        let found =
+            |address| symbols.symbol_at(address).map(|(symbol, off)| (symbol.name.as_str(), off));
         assert_eq!(found(0xffff_ffff_8100_00ff), Some(("handle_softirqs", 0xbf)));
         assert_eq!(found(0xffff_ffff_8100_0001), Some(("_stext", 1)));
-        assert_eq!(symbols.get("probe").unwrap().module.as_deref(), Some("virtio_net"));
+        assert_eq!(symbols.symbol_named("probe").unwrap().module.as_deref(), Some("virtio_net"));
         assert_eq!(symbols.per_cpu_offset("current_task").unwrap(), 0x1000);
         assert!(symbols.per_cpu_offset("_stext").is_err());
     }
 
     #[test]
-    fn an_address_that_no_symbol_covers_has_no_neighbours_name() {
+    fn an_address_beyond_the_symbols_of_its_area_gets_no_symbol() {
         let kernel = "ffffffff81000000 T _text\n\
                       ffffffff81000000 T _stext\n\
                       ffffffff81000100 T last\n\
@@ -356,7 +361,7 @@ mod tests {
         #[test]
         fn random_bytes_never_panic(bytes: Vec<u8>, address: u64) {
             if let Ok(symbols) = Symbols::parse(&bytes) {
-                let _ = symbols.at(address);
+                let _ = symbols.symbol_at(address);
             }
         }
 
@@ -366,7 +371,7 @@ mod tests {
                 addresses.iter().enumerate().map(|(i, a)| format!("{a:x} T f{i}\n")).collect();
             let symbols = Symbols::parse(lines.concat().as_bytes()).unwrap();
             for address in addresses {
-                let (symbol, distance) = symbols.at(address).unwrap();
+                let (symbol, distance) = symbols.symbol_at(address).unwrap();
                 proptest::prop_assert_eq!((symbol.address, distance), (address, 0));
             }
         }

@@ -269,9 +269,9 @@ fn waits(used: &ServicesUse, names: &Names<'_>) -> Vec<WaitStats> {
 /// Returns the use of locks by service and place. Fails for a kind of lock or a service that this program does not know.
 fn locks(used: &ServicesUse, names: &Names<'_>) -> Result<Vec<LockStats>, String> {
     let site_name = |address: u64| match names.symbols {
-        Some(symbols) => match symbols.at(address).filter(|(symbol, _)| symbol.is_code()) {
+        Some(symbols) => match symbols.symbol_at(address).filter(|(symbol, _)| symbol.is_code()) {
             Some((symbol, offset)) => format!("{}+{offset:#x}", symbol.label()),
-            None => format!("{} {address:#x}", symbols.place_name(address)),
+            None => format!("{} {address:#x}", symbols.area_name(address)),
         },
         None => format!("{address:#x}"),
     };

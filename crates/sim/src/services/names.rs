@@ -70,7 +70,7 @@ impl Names<'_> {
             return known;
         }
         let address = self.used.functions.get(&table_number);
-        let symbol = address.and_then(|address| self.symbols?.at(*address));
+        let symbol = address.and_then(|address| self.symbols?.symbol_at(*address));
         let name = symbol.filter(|(_, distance)| *distance == 0).and_then(|(symbol, _)| {
             let (name, _) = kernel_function::split(&symbol.name);
             PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).map(str::to_owned)

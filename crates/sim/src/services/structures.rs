@@ -70,7 +70,7 @@ impl Names<'_> {
         match kind {
             StructureKind::Unknown => ("unknown", None),
             StructureKind::Image => {
-                let place_name = || Some(self.symbols?.place_name(place));
+                let place_name = || Some(self.symbols?.area_name(place));
                 ("variable", self.variable(place, offset).or_else(place_name))
             }
             StructureKind::PerCpu => {
@@ -109,8 +109,8 @@ impl Names<'_> {
         let address = place + u64::from(offset.unwrap_or(0));
         let symbols = self.symbols?;
         // Without an offset, the place is 64 bytes long: a variable that starts in them comes first.
-        let first = symbols.at(address)?;
-        let next = symbols.after(address).filter(|next| next.address - place < 64);
+        let first = symbols.symbol_at(address)?;
+        let next = symbols.next_symbol(address).filter(|next| next.address - place < 64);
         let (symbol, distance) = match (offset, next) {
             (None, Some(next)) if first.1 > 0 => (next, 0),
             _ => first,
@@ -126,7 +126,7 @@ impl Names<'_> {
 
     /// Returns the name of a per-CPU variable; `None` for memory that the kernel allocated per CPU at run time.
     fn per_cpu(&self, place: u64, offset: Option<u32>) -> Option<String> {
-        let end = self.symbols?.get("__per_cpu_end")?.address;
+        let end = self.symbols?.symbol_named("__per_cpu_end")?.address;
         (place < end).then(|| self.variable(place, offset)).flatten()
     }
 

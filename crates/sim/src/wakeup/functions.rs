@@ -65,9 +65,9 @@ pub(super) struct CountedMisses {
 
 /// The name of the code at an address, and whether a function starts there.
 pub(super) fn code_at(symbols: &Symbols, address: u64) -> (String, bool) {
-    match symbols.at(address) {
+    match symbols.symbol_at(address) {
         Some((symbol, offset)) if symbol.is_code() => (symbol.label(), offset == 0),
-        _ => (symbols.place_name(address), false),
+        _ => (symbols.area_name(address), false),
     }
 }
 

@@ -326,11 +326,11 @@ fn symbol_lines(symbols: &Symbols, wanted: impl Iterator<Item = Wanted>) -> Stri
     for Wanted { name, arguments } in wanted {
         let bodies = match arguments {
             Some(arguments) => symbols.functions(name, arguments),
-            None => symbols.get(name).into_iter().collect(),
+            None => symbols.symbol_named(name).into_iter().collect(),
         };
         for symbol in bodies {
             starts.insert((symbol.address, name));
-            following_symbols.extend(symbols.after(symbol.address));
+            following_symbols.extend(symbols.next_symbol(symbol.address));
         }
     }
     let mut lines = starts.clone();

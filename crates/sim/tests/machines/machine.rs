@@ -240,7 +240,7 @@ fn facts_of_the_kernel() {
     let symbols = facts.symbols.unwrap();
     assert!(symbols.len() > 50_000);
     let address = symbols.address("__do_softirq").unwrap();
-    assert_eq!(symbols.at(address + 1).unwrap().1, 1);
+    assert_eq!(symbols.symbol_at(address + 1).unwrap().1, 1);
     assert!(symbols.per_cpu_offset("current_task").unwrap() > 0);
     let btf = facts.btf.unwrap();
     assert_eq!(btf.member("task_struct", "comm").unwrap().size_bytes, 16);
