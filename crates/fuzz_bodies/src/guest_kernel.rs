@@ -81,10 +81,14 @@ pub(crate) fn btf(bytes: &[u8]) {
 pub(crate) fn kallsyms(bytes: &[u8]) {
     let Ok(symbols) = Symbols::parse(bytes) else { return };
     for address in [0, 1, 0xffff_ffff_8100_0000, u64::MAX] {
-        black_box((symbols.at(address), symbols.after(address), symbols.code_name(address)));
+        black_box((
+            symbols.symbol_at(address),
+            symbols.next_symbol(address),
+            symbols.code_name(address),
+        ));
     }
     for name in ["do_open", "current_task", ""] {
-        black_box((symbols.get(name), symbols.address(name).ok(), symbols.nearest(name)));
+        black_box((symbols.symbol_named(name), symbols.address(name).ok(), symbols.nearest(name)));
         black_box((symbols.per_cpu_offset(name).ok(), symbols.functions(name, 0).len()));
     }
 }

@@ -118,7 +118,7 @@ pub fn run(args: &CollectArgs, command: Command) -> anyhow::Result<ExitCode> {
     let collected = collection.collect(&open, args.jobs.get() as usize, &stop);
     // After an error of this machine, the list names the hosts that are done.
     let records = fleet.records().map_err(usage)?;
-    let listed = fleet.write_list(&records).map_err(usage);
+    let listed = fleet.write_host_list(&records).map_err(usage);
     collected?;
     listed?;
     conclude(&hosts, &records, &args.output)

@@ -66,7 +66,7 @@ impl OneHost<'_> {
     /// Fails if this machine cannot go on, as with a full disk.
     pub fn collect(&self) -> anyhow::Result<Outcome> {
         let mut record = HostRecord::new(self.host, &record::now().to_string());
-        let Some(new_host) = self.fleet.start(self.host).map_err(usage)? else {
+        let Some(new_host) = self.fleet.start_host(self.host).map_err(usage)? else {
             return Ok(Outcome::Elsewhere);
         };
         let transport = self.transport;
@@ -127,7 +127,7 @@ impl OneHost<'_> {
             };
             round_trips.push(side.round_trip(clocks).map_err(Trouble::Connection)?);
         }
-        record.set_clock(ClockOffset::of(&round_trips));
+        record.set_clock(ClockOffset::from_round_trips(&round_trips));
         let limit = self.transport.limit;
         let arguments = self.fleet.plan().command.clone();
         let request = Request { arguments, limit_ns: ns(limit) };

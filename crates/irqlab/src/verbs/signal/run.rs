@@ -57,7 +57,7 @@ pub struct RunArgs {
     /// What carries the events: threads (a ring in memory), veth (the kernel's network stack), nvme (reads of an
     /// NVMe disk); on a simulated machine also virtio-net or e1000 (the network stack with two cards)
     /// [default: threads; on sim, virtio-net]
-    #[arg(long, value_parser = rig, value_name = "RIG")]
+    #[arg(long, value_parser = parse_rig, value_name = "RIG")]
     rig: Option<Rig>,
     /// Measure this network card: the events are packets that irqlab echo on --peer returns. The settings of
     /// the card are changed for the measurement, then restored
@@ -78,16 +78,16 @@ pub struct RunArgs {
     /// Schemes to measure: interrupt, drain, spin, yield, poll (spin while a read is under way), clocked:PERIOD,
     /// deferred:DELAY, coalesced:COUNT,DELAY, hybrid:COUNT,TIME [default: interrupt, drain, clocked:1ms,
     /// clocked:100us, spin; with packets or a disk, schemes that the rig supports]
-    #[arg(long, value_parser = schemes, value_name = "LIST")]
+    #[arg(long, value_parser = parse_schemes, value_name = "LIST")]
     schemes: Option<Schemes>,
     /// What to measure: rates (CPU use and latency by event rate), throughput (TCP by socket buffer),
     /// round-trips (latency of small requests) [default: rates; on veth and simulated cards all; with --nic,
     /// rates and round-trips]
-    #[arg(long, value_delimiter = ',', value_parser = part, value_name = "LIST")]
+    #[arg(long, value_delimiter = ',', value_parser = parse_part, value_name = "LIST")]
     parts: Vec<Part>,
     /// Other load on the receiving CPU: idle (none), background (a job of the lowest priority, whose progress
     /// shows how much CPU time is left), busy (a job of the same priority)
-    #[arg(long, value_delimiter = ',', default_value = "background,idle", value_parser = load,
+    #[arg(long, value_delimiter = ',', default_value = "background,idle", value_parser = parse_load,
           value_name = "LIST")]
     loads: Vec<Load>,
     /// Events per second: a list; A..B stands for A, the numbers 1, 2 and 5 of each decade, and B
@@ -137,27 +137,27 @@ pub const REQUEST_RATE_HZ: u64 = 1000;
 #[derive(Clone, Debug)]
 struct Schemes(Vec<Scheme>);
 
-fn schemes(text: &str) -> Result<Schemes, String> {
+fn parse_schemes(text: &str) -> Result<Schemes, String> {
     Scheme::list(text).map(Schemes).map_err(|error| error.to_string())
 }
 
-/// Finds the element of `all` whose word is `text`. The error lists the allowed words.
-fn named<T: Copy>(all: &[T], word: fn(T) -> &'static str, text: &str) -> Result<T, String> {
-    let allowed: Vec<&str> = all.iter().map(|value| word(*value)).collect();
-    let found = all.iter().copied().find(|value| word(*value) == text);
+/// Parses `text` as one of `values`; `word` gives the text of a value. The error lists the allowed words.
+fn parse_word<T: Copy>(values: &[T], word: fn(T) -> &'static str, text: &str) -> Result<T, String> {
+    let allowed: Vec<&str> = values.iter().map(|value| word(*value)).collect();
+    let found = values.iter().copied().find(|value| word(*value) == text);
     found.ok_or_else(|| format!("allowed: {}", allowed.join(", ")))
 }
 
-fn rig(text: &str) -> Result<Rig, String> {
-    named(&Rig::ALONE, Rig::word, text)
+fn parse_rig(text: &str) -> Result<Rig, String> {
+    parse_word(&Rig::ALONE, Rig::word, text)
 }
 
-fn part(text: &str) -> Result<Part, String> {
-    named(&Part::ALL, Part::word, text)
+fn parse_part(text: &str) -> Result<Part, String> {
+    parse_word(&Part::ALL, Part::word, text)
 }
 
-fn load(text: &str) -> Result<Load, String> {
-    named(&Load::ALL, Load::word, text)
+fn parse_load(text: &str) -> Result<Load, String> {
+    parse_word(&Load::ALL, Load::word, text)
 }
 
 /// Default schemes of a rig.

@@ -51,10 +51,10 @@ fn looked_up(facts: &sim::GuestFacts, name: &str) -> anyhow::Result<String> {
     if let Some(address) = name.strip_prefix("0x") {
         let address =
             u64::from_str_radix(address, 16).map_err(|error| Usage(format!("{name}: {error}")))?;
-        let (symbol, bytes) = symbols.at(address).ok_or_else(|| lacks("symbol there"))?;
+        let (symbol, bytes) = symbols.symbol_at(address).ok_or_else(|| lacks("symbol there"))?;
         return Ok(format!("{}+{bytes:#x}", symbol.name));
     }
-    if symbols.get(name).is_none() && !symbols.functions(name, 0).is_empty() {
+    if symbols.symbol_named(name).is_none() && !symbols.functions(name, 0).is_empty() {
         // The compiler has made several bodies of the function, with names such as `name.part.0`.
         let body = |symbol: &&sim::Symbol| format!("{:#x} ({})", symbol.address, symbol.name);
         let bodies: Vec<String> = symbols.functions(name, 0).iter().map(body).collect();
