@@ -547,7 +547,7 @@ fn functions_share_a_row_of_delays_if_there_are_more_than_rows() {
     }
     let rows = rows(&probes);
     let of_timers = ContextKey::DelayOfFunctions(ContextKind::Hrtimer);
-    assert!(rows.iter().all(|row| ContextKey::of(row.key) == Some(of_timers)));
+    assert!(rows.iter().all(|row| ContextKey::from_key(row.key) == Some(of_timers)));
     let mut counts: Vec<(u64, u64)> =
         rows.iter().map(|row| (row.object & 0xff, row.count + row.special)).collect();
     counts.sort_unstable();

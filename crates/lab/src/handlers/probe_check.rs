@@ -5,7 +5,7 @@
 use record::limits::ROWS_MAX;
 use record::{Columns, Format, Table, TableDisplay, column};
 
-use super::sample::probe_overhead_error;
+use super::sample::SpanOverhead;
 use super::senders::SenderRow;
 
 /// The measured and the exact values of one context in one condition.
@@ -164,7 +164,7 @@ impl CheckedContext {
     /// has it. `None` without probed spans.
     fn limit_ns(&self) -> Option<f64> {
         let warm_ns = self.warm_overhead_ns as f64;
-        self.overhead_ns().map(|mean_ns| probe_overhead_error(mean_ns, warm_ns))
+        self.overhead_ns().map(|mean_ns| SpanOverhead { mean_ns, warm_ns }.half_width_95_ns())
     }
 
     /// The mean probe overhead that would have given the exact mean self time: the subtracted overhead, plus the error

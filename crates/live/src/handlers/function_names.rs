@@ -45,14 +45,15 @@ impl FunctionNames {
 
 /// Whether a row counts calls or delays of a function.
 fn has_function(row: &Row) -> bool {
-    let context = ContextKey::of(row.key);
+    let context = ContextKey::from_key(row.key);
     matches!(context, Some(ContextKey::Callback(_) | ContextKey::DelayOfFunctions(_)))
 }
 
 /// The warnings of functions that share a row, of the tables `handlers` and `delays`.
 fn warnings_of_shared_rows(rows: &[&CountedRow]) -> impl Iterator<Item = String> {
-    let is_delay =
-        |row: &CountedRow| matches!(ContextKey::of(row.key), Some(ContextKey::DelayOfFunctions(_)));
+    let is_delay = |row: &CountedRow| {
+        matches!(ContextKey::from_key(row.key), Some(ContextKey::DelayOfFunctions(_)))
+    };
     let (delays, calls): (Vec<&CountedRow>, Vec<&CountedRow>) =
         rows.iter().partition(|row| is_delay(row));
     let calls: u64 = calls.iter().map(|row| row.count).sum();
