@@ -250,7 +250,7 @@ fn a_window_that_ends_early_is_the_start_of_the_whole_one() {
         let options = ["-d", "200ms", "--until", until, "--out", out];
         workspace.run(&[&line[..], &options].concat()).assert_code(0).json()
     };
-    let (early, whole) = (measured("5-spans", "early"), measured("end", "whole"));
+    let (early, whole) = (measured("2-spans", "early"), measured("end", "whole"));
     assert_all_explained(&early, &[]);
     // Where the guest's code lies decides whether a loop begins too late for this.
     let ran_on = early["warnings"].to_string().contains("ran on after --until had closed");

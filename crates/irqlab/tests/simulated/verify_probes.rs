@@ -120,7 +120,7 @@ fn options_of_the_other_experiment_are_refused() {
     let refused = |options: &[&str], says: &str| {
         check_refused(&[&["sim", "verify-probes"], options].concat(), says);
     };
-    refused(&["--hog"], "--period and --hog work only with --experiment wakeup");
+    refused(&["--hog"], "--period, --hog and --withhold work only with --experiment wakeup");
     refused(
         &["--experiment", "wakeup", "--events"],
         "--events works only with --experiment handlers",
