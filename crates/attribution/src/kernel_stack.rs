@@ -18,8 +18,8 @@
 //! pointer at the start of the handler, from which the `iret` returns. For a followed function, such as a softirq's
 //! handler, it is the return address with the stack pointer.
 //!
-//! Invariant: each count of the CPU is charged to exactly one context. Every method that changes the stack therefore
-//! calls `advance` first.
+//! Invariant: each count of the CPU is charged to exactly one context. Every method that changes the stack
+//! therefore calls `advance` first.
 
 use crate::fault::FaultKind;
 use crate::kernel_context::{KernelContext, SYSCALL_32};
@@ -365,21 +365,19 @@ impl<const N: usize> KernelStack<N> {
         self.profile.as_ref().map(|(profile, _)| profile)
     }
 
-    /// Keeps spans for [`KernelStack::take_spans`], which must be called after each event from now
-    /// on.
+    /// Keeps spans for [`KernelStack::take_spans`], which must be called after each event from now on.
     pub fn keep_spans(&mut self) {
         self.keeps_spans = true;
     }
 
-    /// Takes the spans that ended since spans were last taken: of all contexts except tasks and system calls, and the
-    /// runs of threads ([`KernelStack::complete_run`]). None without [`KernelStack::keep_spans`], and none outside a
-    /// region.
+    /// Takes the spans that ended since spans were last taken: of all contexts except tasks and system
+    /// calls, and the runs of threads ([`KernelStack::complete_run`]). None without
+    /// [`KernelStack::keep_spans`], and none outside a region.
     pub fn take_spans(&mut self) -> impl Iterator<Item = KernelSpan<N>> + '_ {
         self.spans.drain(..)
     }
 
-    /// Keeps transitions for [`KernelStack::take_transitions`], which must be called after each
-    /// event from now on.
+    /// Keeps transitions for [`KernelStack::take_transitions`], which must be called after each event from now on.
     pub fn keep_transitions(&mut self) {
         self.keeps_transitions = true;
     }
@@ -662,8 +660,8 @@ impl<const N: usize> KernelStack<N> {
         self.top().is_fault()
     }
 
-    /// Raises the kind of the page fault on top to `kind`, unless its kind is more specific. Does nothing without a
-    /// page fault on top.
+    /// Raises the kind of the page fault on top to `kind`, unless its kind is more specific. Does nothing
+    /// without a page fault on top.
     pub fn classify_fault(&mut self, kind: FaultKind) {
         if let Some(top) = self.frames.last_mut().filter(|top| top.is_fault()) {
             top.fault = top.fault.max(kind);

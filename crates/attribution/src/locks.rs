@@ -191,8 +191,8 @@ impl Locks {
     /// The task takes the slow path at the time `now`, because another task or CPU holds the lock. `sleeps`: whether the slow
     /// path can sleep. Returns the kind of the lock, or `None` if the task is not known to take this lock.
     ///
-    /// Gives the lock back to the holder before this task, because [`Locks::take`] has assumed too early that this
-    /// task holds the lock.
+    /// Gives the lock back to the holder before this task, because [`Locks::take`] has assumed too early that
+    /// this task holds the lock.
     pub fn contend(&mut self, task: u64, sleeps: bool, lock: u64, now: u64) -> Option<LockKind> {
         let acquisition = self.taking.get_mut(&(task, sleeps))?;
         if acquisition.lock != lock {

@@ -144,8 +144,8 @@ pub fn cpu_list_with_noun(cpus: &[u32]) -> String {
     format!("{} {list}", if is_single { "CPU" } else { "CPUs" })
 }
 
-/// CPUs in the format of the kernel's CPU lists: two or more consecutive CPUs become a range. Sorts the CPUs and
-/// removes duplicates.
+/// CPUs in the format of the kernel's CPU lists: two or more consecutive CPUs become a range. Sorts the
+/// CPUs and removes duplicates.
 ///
 /// ```
 /// assert_eq!(lab::cpu_warnings::format_cpu_list(&[8, 0, 1, 2]), "0-2,8");

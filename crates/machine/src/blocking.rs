@@ -369,9 +369,9 @@ impl BlockingMachine {
         self.access_data(virtual_address, false, translate);
     }
 
-    /// Stores to `virtual_address`, within a line. The caller splits a store that [crosses](BlockingMachine::crosses)
-    /// lines. [`BlockingMachine::load`] says when `translate` is called. No data is written: only tags, counts and
-    /// stalls change.
+    /// Stores to `virtual_address`, within a line. The caller splits a store that
+    /// [crosses](BlockingMachine::crosses) lines. [`BlockingMachine::load`] says when `translate` is called. No
+    /// data is written: only tags, counts and stalls change.
     #[inline]
     pub fn store(
         &mut self,
@@ -442,7 +442,7 @@ impl BlockingMachine {
     /// Applies a device's write of `bytes` bytes from `physical` on. Takes no time, and counts nothing.
     ///
     /// With [`Dma::Update`] the cached lines take the new content, so nothing changes. Otherwise all caches drop the
-    /// lines, dirty ones without a write-back. Bytes beyond the first [`TRANSFER_BYTES_MAX`] have no effect.
+    /// lines, dirty ones without a write-back. Bytes beyond the first 2^30 have no effect.
     pub fn dma_write(&mut self, physical: PhysicalAddress, bytes: u64) {
         if self.dma_policy == Dma::Update {
             return;

@@ -1,5 +1,4 @@
-//! The memory system of any machine: against the two-level reference, and against the invariants of
-//! every hierarchy.
+//! The memory system of any machine: against the two-level reference, and against the invariants of every hierarchy.
 
 use machine::core::{Access as CoreAccess, AccessMode, Memory};
 use machine::memory::{
@@ -188,8 +187,7 @@ proptest! {
         }
     }
 
-    /// Classes add up to the misses that are counted without them, and classification changes no
-    /// count.
+    /// Classes add up to the misses that are counted without them, and classification changes no count.
     #[test]
     fn classes_add_up_and_watching_changes_nothing(
         model in any_machine(),

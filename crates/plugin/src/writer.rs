@@ -64,8 +64,7 @@ impl Writer {
         self.counters_if(cpu, owner, counts, |_, _| true);
     }
 
-    /// Writes the counters of the preceding record, without records that hold only zeros. Always writes the
-    /// first record.
+    /// Writes the counters of the preceding record, without records that hold only zeros. Always writes the first record.
     pub(crate) fn counters_without_zeros(&mut self, cpu: u32, owner: CountersOf, counts: &Counts) {
         self.counters_if(cpu, owner, counts, |part, values| {
             part == 0 || values.iter().any(|value| *value > 0)

@@ -333,9 +333,9 @@ fn shown_rows_by_group<'a>(
     groups
 }
 
-/// Removes the rows that show nothing but figures of 0, unless these are all rows of the group, or the table has no names of rows:
-/// its figures then number the rows. A row with a text or a yes or no beside its name says something. Returns how many were
-/// removed.
+/// Removes the rows that show nothing but figures of 0, unless these are all rows of the group, or the table has no
+/// names of rows: its figures then number the rows. A row with a text or a yes or no beside its name says something.
+/// Returns how many were removed.
 fn remove_zeros(table: &Table, group: &mut Vec<Row<'_>>) -> usize {
     let is_figure = |column: &&Column| column.role != Role::Key && column.display.priority > 0;
     let has_only_zeros = |row: &Row<'_>| {

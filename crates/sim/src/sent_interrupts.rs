@@ -51,7 +51,7 @@ struct Sender {
     system_call: Option<u16>,
 }
 
-/// Who sends a call or an interrupt. `None` if the record does not show it.
+/// The sender of a call or an interrupt. `None` if the record does not show it.
 fn sender_of(sent: &SentUse) -> Option<Sender> {
     let (interrupt, task) = match sent.sender {
         KernelContext::Task(0) => (None, IDLE.to_owned()),
@@ -81,8 +81,8 @@ pub(crate) struct SentOnCpu<'a> {
     spans: &'a [SentSpan],
 }
 
-/// A time of a context with what was sent, as positions in [`SendersUse::sent`]. Empty: nobody sent it, or the sender is not
-/// known.
+/// Positions in [`SendersUse::sent`], and the time of a context that these calls or interrupts started. No positions: the
+/// sender is not known, or there is none.
 type SentPart<'a> = (&'a [usize], u64);
 
 impl<'a> SentOnCpu<'a> {
@@ -263,7 +263,7 @@ impl OpenInterrupt {
     }
 }
 
-/// What was sent to start something. Empty if one sender is not known, or if the senders differ.
+/// Positions in `sent` of what started together. Empty if a sender is not known, or if the senders differ.
 fn senders_of(starts: &[Start], sent: &[SentUse]) -> Vec<usize> {
     let positions: Option<Vec<usize>> = starts.iter().map(|start| start.sent).collect();
     let positions = positions.unwrap_or_default();
@@ -289,7 +289,7 @@ pub(crate) struct SentNames<'a> {
     sent: &'a [SentUse],
     /// By vector and sender. The sender `None` stands for all senders beyond [`SENDERS_MAX`].
     named: BTreeMap<(u8, Option<Sender>), NamedSender>,
-    /// What the senders beyond [`SENDERS_MAX`] have sent: positions in `sent`.
+    /// Positions in `sent` of calls and interrupts whose senders are beyond [`SENDERS_MAX`].
     sent_by_others: BTreeSet<usize>,
 }
 

@@ -404,11 +404,11 @@ pub struct Sent {
     pub code: u64,
     /// Name of the task that sends, padded with zeros. Zeros for interrupts and softirqs.
     pub comm: [u8; 16],
-    /// Number of the process of the task that sends, below 2^24. 0 for interrupts, softirqs and the idle task, and if it is
-    /// not known.
+    /// Number of the process of the task that sends, below 2^24. 0 for interrupts, softirqs and the idle
+    /// task, and if it is not known.
     pub process: u32,
-    /// Number of the 64-bit system call of the task that sends. `None` for interrupts and softirqs, and if the task is in no
-    /// such call.
+    /// Number of the 64-bit system call of the task that sends. `None` for interrupts and softirqs, and if
+    /// the task is in no such call.
     pub system_call: Option<u16>,
     /// The time-stamp counter of the CPU that sends.
     pub tsc: u64,

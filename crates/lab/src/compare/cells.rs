@@ -28,8 +28,8 @@ const FREEDOM_UNKNOWN: f64 = (BATCHES_MIN - 1) as f64;
 pub struct Figure {
     /// The figure, in the unit of its column. Below the detection limit: the upper end of its 95 % interval, if known.
     pub value: f64,
-    /// Distance from the measured number up to `value`: half the width of the 95 % interval below the detection limit,
-    /// and 0 above it.
+    /// Distance from the measured number up to `value`: half the width of the 95 % interval below the
+    /// detection limit, and 0 above it.
     pub(super) above_measured: f64,
     /// Lower and upper end of its 95 % interval. For a bound: of the quantity, so an end is infinite.
     pub interval: Option<(f64, f64)>,

@@ -44,9 +44,8 @@ pub struct CpuRates {
     pub cpu: u32,
     /// Whether the CPU went offline before the interval.
     pub is_offline: bool,
-    /// IRQs, vectors and NMIs per second. Softirqs and polls are not included, because they run within or after
-    /// an interrupt. Exceptions are not included either. An interrupt of a shared line with several actions counts
-    /// once.
+    /// IRQs, vectors and NMIs per second. Softirqs and polls are not included, because they run within or after an
+    /// interrupt. Exceptions are not included either. An interrupt of a shared line with several actions counts once.
     pub interrupt_rate_hz: f64,
     /// Self time of all timed contexts over the interval's length. Shares below the detection limit are
     /// included, so it can be negative.

@@ -101,8 +101,8 @@ impl MeanTime {
 /// The histogram has spans that are shorter than the subtracted overhead as 0, and the others with the error of a bucket. So
 /// its times are multiplied by a factor that gives them the mean of table `handlers`.
 ///
-/// Fails if the run has no histogram of these times, several contexts have the name, or the mean is below the detection
-/// limit.
+/// Fails if the run has no histogram of these times, several contexts have the name, or the mean is
+/// below the detection limit.
 pub fn self_times(run: &Run, name: &str) -> Result<Times, String> {
     let cannot = |reason: &str| format!("cannot take the times of {name:?} from the run: {reason}");
     let table = run.table("histograms");

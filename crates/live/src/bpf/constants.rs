@@ -197,8 +197,8 @@ shared_constants! {
     SERVICE_IDLE: usize = 549;
     /// Position of kernel threads.
     SERVICE_KERNEL_THREAD: usize = 550;
-    /// Position of time that has no known service: the task may be in user mode or in a system call, or its switches are
-    /// hidden.
+    /// Position of time that has no known service: the task may be in user mode or in a system call,
+    /// or its switches are hidden.
     SERVICE_UNKNOWN: usize = 551;
     /// Number of positions of services.
     SERVICES: usize = 552;

@@ -397,8 +397,8 @@ impl Probes {
     /// Attaches a loaded program and keeps it attached until [`Probes::detach_all`] or until `self` is dropped. Programs
     /// at the same tracepoint run in the order of their attachment.
     ///
-    /// Fails if the object has no such program, if the kernel lacks its tracepoint, or if the kernel refuses to
-    /// attach the program.
+    /// Fails if the object has no such program, if the kernel lacks its tracepoint, or if the kernel
+    /// refuses to attach the program.
     pub fn attach(&mut self, name: &str) -> Result<(), BpfError> {
         let attached = self.attach_guarded(name)?;
         self.attached.push(attached);
@@ -410,8 +410,8 @@ impl Probes {
     /// The name of an entry program stands for the program that serves entry and exit ([`follower`]): that program is
     /// attached to the entry's tracepoint. Where links have no cookies, the entry program is attached before it.
     ///
-    /// Fails if the object has no such program, if the kernel lacks its tracepoint, or if the kernel refuses to
-    /// attach the program.
+    /// Fails if the object has no such program, if the kernel lacks its tracepoint, or if the kernel
+    /// refuses to attach the program.
     pub fn attach_guarded(&self, name: &str) -> Result<Attached, BpfError> {
         let failed = |name: &str| {
             let doing = format!("attaching {name}");

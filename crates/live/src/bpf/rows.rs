@@ -32,8 +32,8 @@ pub struct KnownContexts {
     pub irq_threads: u32,
 }
 
-/// Rows of a CPU for delays: of each softirq, and of the functions of work items and timers. Each thread of an IRQ line has
-/// one, too.
+/// Rows of a CPU for delays: of each softirq, and of the functions of work items and timers. Each thread of
+/// an IRQ line has one, too.
 const ROWS_OF_DELAYS: u32 = 10 + ROWS_OF_FUNCTIONS;
 
 impl KnownContexts {

@@ -16,8 +16,8 @@ pub(super) struct FunctionNames {
 }
 
 impl FunctionNames {
-    /// Finds the names of the functions that have rows. Adds warnings of functions without a name, and of functions that
-    /// share a row.
+    /// Finds the names of the functions that have rows. Adds warnings of functions without a name, and of
+    /// functions that share a row.
     pub(super) fn name(
         &self,
         root: &Root,

@@ -38,9 +38,9 @@ pub enum Operation {
     LongNop(u32),
 }
 
-/// The fixmap of a Linux kernel: addresses that are constant when the kernel is compiled. Devices are mapped there, the
-/// local APIC among them (arch/x86/include/asm/fixmap.h). `native_apic_mem_write` stores to the page's address plus the
-/// register's number.
+/// The fixmap of a Linux kernel: addresses that are constant when the kernel is compiled. Devices are mapped there,
+/// the local APIC among them (arch/x86/include/asm/fixmap.h). `native_apic_mem_write` stores to the page's address
+/// plus the register's number.
 const FIXED_ADDRESSES: Range<u64> = 0xffff_ffff_ff40_0000..0xffff_ffff_ff80_0000;
 
 /// Whether a `mov` or `xchg` stores to an address in the fixmap that the instruction itself contains.
@@ -121,8 +121,8 @@ pub enum TranslationChange {
 /// How an instruction can write to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceWrite {
-    /// Not at all. Calls and pushes store to a stack, and repeated string instructions copy memory: no program uses
-    /// them for devices.
+    /// Not at all. Calls and pushes store to a stack, and repeated string instructions copy memory: no
+    /// program uses them for devices.
     Never,
     /// A store to a device's memory.
     Store,
@@ -238,8 +238,8 @@ impl Decoded {
             || instruction.mnemonic() == Mnemonic::Ret
     }
 
-    /// Whether the instruction is a repeated string instruction (`rep`). QEMU executes each repetition as a separate
-    /// block.
+    /// Whether the instruction is a repeated string instruction (`rep`). QEMU executes each
+    /// repetition as a separate block.
     #[must_use]
     pub fn is_repeated_string(&self) -> bool {
         let instruction = &self.valid;
@@ -327,8 +327,8 @@ impl Decoded {
         Some((bits?, self.x86.memory_displacement64()))
     }
 
-    /// The address of the called function, if it is in the instruction. `None` for all other instructions, and for
-    /// indirect calls.
+    /// The address of the called function, if it is in the instruction. `None` for all other
+    /// instructions, and for indirect calls.
     #[must_use]
     pub fn called_function(&self) -> Option<VirtualAddress> {
         self.x86.is_call_near().then(|| VirtualAddress(self.x86.near_branch_target()))

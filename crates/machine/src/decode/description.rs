@@ -1,4 +1,4 @@
-//! Describes an instruction for a core: what it reads and writes, where it executes, and what is special about it.
+//! Describes an instruction for a core: registers, memory accesses, execution unit and special effect.
 
 use iced_x86::{
     Instruction as X86, InstructionInfo, Mnemonic, OpAccess, Register as X86Register, UsedMemory,
@@ -128,9 +128,9 @@ fn memory_bytes(decoded: &X86) -> usize {
     decoded.memory_size().size()
 }
 
-/// A number for how the instruction's address is formed, never zero: see `Instruction::address_form`. All addresses
-/// with the stack pointer as base count as one form, because a front end tracks the stack pointer. Different forms may
-/// collide.
+/// A number for how the instruction's address is formed, never zero: see `Instruction::address_form`. All
+/// addresses with the stack pointer as base count as one form, because a front end tracks the stack pointer.
+/// Different forms may collide.
 fn address_form(decoded: &X86) -> u16 {
     let base = decoded.memory_base().full_register();
     if decoded.is_stack_instruction() || base == X86Register::RSP {

@@ -45,8 +45,8 @@ pub(super) fn is_zeroing(decoded: &X86) -> bool {
     has_equal_sources(decoded) && idioms.contains(&decoded.mnemonic())
 }
 
-/// Whether all bits of the result are always one: a comparison of a register with itself. It needs a unit, but no
-/// operand.
+/// Whether all bits of the result are always one: a comparison of a register with itself. It
+/// needs a unit, but no operand.
 pub(super) fn sets_all_bits(decoded: &X86) -> bool {
     use Mnemonic::{Pcmpeqb, Pcmpeqd, Pcmpeqq, Pcmpeqw, Vpcmpeqb, Vpcmpeqd, Vpcmpeqq, Vpcmpeqw};
     let idioms = [Pcmpeqb, Pcmpeqw, Pcmpeqd, Pcmpeqq, Vpcmpeqb, Vpcmpeqw, Vpcmpeqd, Vpcmpeqq];

@@ -1,4 +1,4 @@
-//! Instructions, as bytes, and what is decoded from them.
+//! The decoder on instructions that are given as bytes.
 
 use proptest::prelude::*;
 

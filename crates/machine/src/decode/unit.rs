@@ -156,8 +156,8 @@ pub(super) fn is_move(mnemonic: Mnemonic) -> bool {
     )
 }
 
-/// The operation, if its latency may differ from the latency of its unit. `None` if the operation has the latency of
-/// the unit.
+/// The operation, if its latency may differ from the latency of its unit. `None` if the operation
+/// has the latency of the unit.
 pub(super) fn core_operation(decoded: &X86, unit: Unit) -> Option<Operation> {
     let operation = match (decoded.mnemonic(), unit) {
         (Mnemonic::Lea, _) => {

@@ -99,8 +99,8 @@ impl Figures<Cell> for Sides<'_> {
     }
 }
 
-/// The number of the paper's table with this load. `None` if there is no such table. Both tables have figures of one
-/// machine.
+/// The number of the paper's table with this load. `None` if there is no such table. Both tables
+/// have figures of one machine.
 fn table_number(load: Load) -> Option<u32> {
     match load {
         Load::Idle => Some(2),

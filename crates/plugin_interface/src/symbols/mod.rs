@@ -735,8 +735,8 @@ ffffffff81e00020 __x86_indirect_thunk_rax
         assert_eq!(called(&kernel, 0xffff_ffff_8100_3280, &call_r11), None, "another function");
     }
 
-    /// The class of a tracepoint of the live bench, as the kernel's source has it. A tracepoint that is not here is the only
-    /// one of its class.
+    /// The class of a tracepoint of the live bench, as the kernel's source has it. A tracepoint that is not here is
+    /// the only one of its class.
     fn class_of(tracepoint: &str) -> &str {
         match tracepoint {
             "softirq_entry" | "softirq_exit" | "softirq_raise" => "softirq",

@@ -59,8 +59,8 @@ struct CpuTracks {
     interrupts: Vec<u64>,
     /// When the last interrupt with a vector ended, ns.
     interrupted_until_ns: u64,
-    /// The action of each line whose handler came first, by the line's number. An interrupt of a shared line calls all
-    /// actions of the line.
+    /// The action of each line whose handler came first, by the line's number. An interrupt of a shared line
+    /// calls all actions of the line.
     first_actions: BTreeMap<u64, String>,
     end_ns: u64,
 }

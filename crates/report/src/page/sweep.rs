@@ -78,8 +78,8 @@ fn undrawn_note(figures: &SweepFigures<'_>, axes: &[String]) -> String {
     format!("Not drawn, because {reason}: pictures over {}.", axes.join(", "))
 }
 
-/// The HTML document. `undrawn`: number of axes beyond [`AXES_MAX`]. `undrawn_note`: why other axes have no picture;
-/// can be empty.
+/// The HTML document. `undrawn`: number of axes beyond [`AXES_MAX`]. `undrawn_note`: why other axes have
+/// no picture; can be empty.
 fn document(
     page: SweepPage<'_>,
     pictures: &[BothWidths],

@@ -1,5 +1,5 @@
-//! Causes of interrupts from other CPUs: the tasks that sent the function calls that run in an interrupt, or the reschedule
-//! interrupt itself.
+//! Causes of interrupts from other CPUs: the tasks that sent the function calls that run in an interrupt, or the
+//! reschedule interrupt itself.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(super) fn cause_method(context: &Context) -> Option<&'static str> {
     }
 }
 
-/// The cause of what was sent. If an interrupt sends, the cause is unknown: the task that happens to run is not the cause.
+/// The cause of a call or an interrupt. It is unknown if an interrupt sends: the task that happens to run is not the cause.
 fn cause_of(sent: &SentUse) -> Party {
     match sent.sender {
         KernelContext::Task(0) => Party::Idle,
@@ -36,7 +36,7 @@ fn cause_of(sent: &SentUse) -> Party {
 
 /// The causes of the spans of a CPU.
 pub(super) struct Causes {
-    /// By position of the span in [`CpuUse::spans`]. A function call has a cause, also an unknown one.
+    /// By the span's position in [`CpuUse::spans`]. Each span of a function call has a cause, which may be unknown.
     by_span: BTreeMap<usize, Vec<Party>>,
 }
 
@@ -53,9 +53,10 @@ impl Causes {
         let is_here = |run: &&QueuedRunUse| run.cpu == cpu.cpu;
         for sent in &senders.sent {
             let Some(run) = sent.run.as_ref().filter(is_here) else { continue };
-            let span = match sent.kind.is_call() {
-                true => calls.containing(run.at_cycles),
-                false => reschedules.entered(run.at_cycles),
+            let span = if sent.kind.is_call() {
+                calls.containing(run.at_cycles)
+            } else {
+                reschedules.entered(run.at_cycles)
             };
             add(span, cause_of(sent));
         }

@@ -252,8 +252,8 @@ fn by_context(probed: &Probed) -> BTreeMap<(String, u32, String), ProbedContext>
     sums
 }
 
-/// Returns the contexts with spans in the probes' window that the live bench lacks: without counts, and with the names of the
-/// simulator.
+/// Returns the contexts with spans in the probes' window that the live bench lacks: without counts, and with
+/// the names of the simulator.
 fn contexts_without_probes(
     probed: &Probed,
     region: &RegionUse,

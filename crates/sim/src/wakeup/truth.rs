@@ -251,8 +251,8 @@ impl<'a> CpuTruth<'a> {
 
     /// When the local timer's interrupt began whose first tracepoint is at `seen_tsc`. Only an NMI can come in between.
     ///
-    /// The span of the interrupt does not tell: if its return path gives way to another task, it ends when the interrupted task
-    /// has the CPU again.
+    /// The span of the interrupt does not tell: if its return path gives way to another task, it ends when the
+    /// interrupted task has the CPU again.
     fn timer_entry(&self, seen_tsc: u64) -> Option<u64> {
         let timer = KernelContext::Interrupt(LOCAL_TIMER);
         let last_timer = |transitions: &[ContextTransition]| {

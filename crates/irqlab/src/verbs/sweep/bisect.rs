@@ -574,8 +574,8 @@ mod tests {
         assert!(!is_named("duration_ns"), "the axis sets it: {warnings:?}");
     }
 
-    /// A run with the totals of contexts. Each has its own condition, with a window of its own: name, total, and the window's
-    /// length, ns.
+    /// A run with the totals of contexts. Each has its own condition, with a window of its own: name, total,
+    /// and the window's length, ns.
     fn run_with_totals(rows: &[(&str, u64, u64)]) -> Run {
         type Row<'a> = (&'a str, u64, u64);
         let condition = || column("condition", "").key().text(|row: &Row<'_>| row.0.to_owned());

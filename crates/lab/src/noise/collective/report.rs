@@ -147,8 +147,8 @@ fn own_warnings(ranks: &[Rank], steps: &Steps) -> Vec<String> {
 /// The undisturbed time may exceed computation and bare collective by this part without a warning.
 const UNDISTURBED_EXCESS_MAX: f64 = 0.1;
 
-/// Warns of an undisturbed time that is longer than computation and bare collective together. No slowdown and no cause contains
-/// the excess.
+/// Warns of an undisturbed time that is longer than computation and bare collective together. No slowdown and no
+/// cause contains the excess.
 fn undisturbed_warning(ranks: &[Rank], steps: &Steps) -> Option<String> {
     let bare_step_ns = steps.granularity_ns() + ranks.first()?.sample.bare_latency_ns as f64;
     let excess = steps.undisturbed_ns / bare_step_ns - 1.0;

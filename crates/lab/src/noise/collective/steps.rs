@@ -24,8 +24,8 @@ pub struct Step {
     pub is_certain: bool,
     /// Largest error of `length_ns` because of the clocks.
     pub error_ns: u64,
-    /// From the last arrival at the collective before to the start of the computation, ns. Below 0 only because of the
-    /// clocks' error.
+    /// From the last arrival at the collective before to the start of the computation, ns. Below 0 only
+    /// because of the clocks' error.
     pub release_ns: i64,
     pub computation_ns: u64,
     /// Time in detours of the computation by cause, ns.

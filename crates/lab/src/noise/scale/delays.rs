@@ -9,8 +9,8 @@ use super::trace::Trace;
 const BLOCKS_MAX: usize = 64;
 /// Number of blocks that a trace may have even if all traces together then exceed [`BLOCKS_MAX`].
 const TRACE_BLOCKS_MAX: usize = 8;
-/// Minimum length of a block, in compute phases. Blocks of this length hardly depend on each other, unless the noise
-/// changes more slowly.
+/// Minimum length of a block, in compute phases. Blocks of this length hardly depend on each other, unless the
+/// noise changes more slowly.
 const PHASES_PER_BLOCK: u64 = 10;
 
 /// Computes the delay of a compute phase for each time at which the phase can start in the trace, ns. The phase needs

@@ -1,4 +1,4 @@
-//! Interrupts and softirqs: which costs most, and what is in it.
+//! The context of a CPU, such as an interrupt or a softirq, that costs most, and its largest part.
 
 use record::Run;
 

@@ -44,7 +44,7 @@ pub(super) fn wakeup(run: &Run) -> Option<Answer> {
     })
 }
 
-/// What shortens a part of a wake-up, as sentences with a leading space. Empty if nothing is known to.
+/// Ways to shorten a part of a wake-up, as sentences with a leading space. Empty if none is known.
 fn wakeup_remedy(run: &Run, part: &LargestPart) -> String {
     let setting = |name: &str| run.settings.get(name);
     let host_fact = |name: &str| run.host.get(name).and_then(serde_json::Value::as_str);

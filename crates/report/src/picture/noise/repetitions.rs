@@ -90,8 +90,8 @@ pub fn repetitions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     })
 }
 
-/// The quantum of a row. `None` if its start or duration is absent. `shortest_ns`: duration of the shortest quantum of
-/// the row's CPU.
+/// The quantum of a row. `None` if its start or duration is absent. `shortest_ns`: duration of the shortest
+/// quantum of the row's CPU.
 fn quantum(row: &Row<'_>, shortest_ns: f64, causes: &Causes) -> Option<Quantum> {
     let (start_ns, duration_ns) = (row.number("start_ns")?, row.number("duration_ns")?);
     let cause = name_in(row, "largest_name");

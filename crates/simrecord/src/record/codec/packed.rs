@@ -67,8 +67,8 @@ impl Encoding for Header {
     }
 }
 
-/// The bits of a sender's word from this one on have its process. The lower ones have the code of its context, whose kind has
-/// 8 bits.
+/// The bits of a sender's word from this one on have its process. The lower ones have the code of its
+/// context, whose kind has 8 bits.
 const PROCESS_SHIFT: u32 = 40;
 
 impl Encoding for Sent {
