@@ -81,8 +81,8 @@ impl Grid {
         Grid::with_limits(table, all_rows, ON_TERMINAL)
     }
 
-    /// The grid of a table with at most as many rows as `limits` allow. With `all_rows`, no row is left
-    /// out, and the display hints hide none.
+    /// The grid of a table within `limits` on its rows. With `all_rows` it has all rows, also those that display hints
+    /// hide.
     pub fn with_limits(table: &Table, all_rows: bool, limits: RowLimits) -> Grid {
         let columns: Vec<&Column> =
             table.columns.iter().filter(|column| is_shown(table, column, all_rows)).collect();

@@ -80,7 +80,7 @@ fn the_scheduler_at_the_end_of_an_interrupt_is_time_of_the_task() {
     let is_load = |row: &&Json| row["class"] == "tasks" && row["name"] == "irqlab-load";
     let load = causes.iter().find(is_load).unwrap_or_else(|| panic!("no load: {causes:?}"));
     assert_eq!(load["wakeup_count"], wakeup["wakeup_count"], "{load}");
-    // By table `causes` of `sim verify-probes --experiment wakeup --load busy`, a quarter of the lateness.
+    // Table `causes` of `sim verify-probes --experiment wakeup --load busy` shows a quarter of the lateness here.
     let ratio = load["late_ratio"].as_f64().unwrap_or_else(|| panic!("{load}"));
     assert!(ratio > 0.15, "{load}");
 }

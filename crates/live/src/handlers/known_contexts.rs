@@ -79,8 +79,8 @@ mod tests {
     use super::*;
     use crate::bpf::RowLayout;
 
-    /// A line with this number of handlers. `effective`: the CPUs to which it is routed. If that is
-    /// unknown, all CPUs are allowed.
+    /// A line that may interrupt every CPU, with `actions` handlers. `effective`: the CPUs to which it is routed; `None` if the
+    /// kernel does not say.
     fn line(number: u32, actions: usize, effective: Option<Vec<u32>>) -> IrqAffinity {
         let actions = vec!["nvme".to_owned(); actions];
         IrqAffinity { number, actions, allowed: Some((0..512).collect()), effective }

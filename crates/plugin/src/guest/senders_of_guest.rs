@@ -251,7 +251,7 @@ impl Tracker {
     }
 }
 
-/// The 64-bit system call in which the task at the bottom of a stack is, also in an exception within the call.
+/// The 64-bit system call of the task at the bottom of a stack. An exception within the call is still in it.
 fn system_call_of<const N: usize>(stack: &KernelStack<N>) -> Option<u16> {
     match stack.innermost(|context| matches!(context, KernelContext::Syscall(_)))? {
         KernelContext::Syscall(number) => {

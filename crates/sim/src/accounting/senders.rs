@@ -31,9 +31,10 @@ pub struct SentUse {
     pub sender: KernelContext,
     /// The name of the task that sends. Empty for interrupts and softirqs, and if it is not known.
     pub task: String,
-    /// Number of the process of the task that sends. 0 for interrupts, softirqs and the idle task, and if it is not known.
+    /// Number of the sending task's process. 0: the process is not known, or the sender is an interrupt, a softirq or the idle
+    /// task; no name shows it.
     pub process: u32,
-    /// Number of the 64-bit system call in which the task sends. `None` if it is in no such call.
+    /// Number of the sending task's 64-bit system call. `None` outside of 64-bit system calls.
     pub system_call: Option<u16>,
     /// The time-stamp counter of the CPU that sends.
     pub tsc: u64,

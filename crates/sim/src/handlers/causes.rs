@@ -108,8 +108,8 @@ impl Starts {
 
     /// The innermost span at a time. `None` outside of all spans.
     ///
-    /// An interrupt calls its functions before its softirqs, in which another interrupt may come. So the innermost span at
-    /// the start of a function is the last one that started.
+    /// While an interrupt calls its functions, no other interrupt comes: that happens only in its softirqs, which run later.
+    /// The innermost span at the start of a function is therefore the last one that started.
     fn containing(&self, at_cycles: u64) -> Option<usize> {
         let after = self.spans.partition_point(|(start, _, _)| *start <= at_cycles);
         let (_, end, index) = self.spans[..after].last()?;

@@ -296,8 +296,8 @@ fn uncounted(context: KernelContext, accounting: &Accounting) -> Option<ProbedCo
 /// Interrupts at the edges of the window that may lack a body, on a CPU.
 const EDGE_INTERRUPTS_MAX: u64 = 2;
 
-/// Returns a warning for each system vector of which some interrupts called no BPF program. These interrupts have no body, so
-/// table `probes` lacks them on both sides.
+/// Returns a warning for each system vector with interrupts that called no BPF program. Table `probes` lacks these interrupts
+/// on both sides.
 fn unseen_interrupts(condition: &str, region: &RegionUse) -> Vec<String> {
     let count_of = |context: KernelContext| spans_of(region, context)[0];
     let edges = EDGE_INTERRUPTS_MAX * region.cpus.len() as u64;

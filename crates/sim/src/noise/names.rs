@@ -44,8 +44,8 @@ impl<'a> Names<'a> {
         Part::Context(number)
     }
 
-    /// Returns the parts of a detour that a piece belongs to, with their lengths, ns. An interrupt from other CPUs has a part
-    /// for each sender. `interrupts`: those of the piece's CPU. The lengths add up to the piece.
+    /// Divides a piece of a detour into parts, with their lengths in ns, which add up to the piece. An interrupt from other CPUs
+    /// has a part for each sender. `interrupts`: the interrupts of the piece's CPU.
     pub(super) fn parts(
         &mut self,
         piece: &Piece,

@@ -15,7 +15,7 @@ const PHASES_PER_BLOCK: u64 = 10;
 
 /// Computes the delay of a compute phase for each time at which the phase can start in the trace, ns. The phase needs
 /// `granularity_ns` of work. A piece has start times with equal or, in a detour, linearly falling delays; its weight is
-/// the length of these start times, ns. `trace_count`: the number of all traces, this one included.
+/// the length of these start times, ns. `trace_count`: the number of traces, with this one.
 ///
 /// All detours that start before the work is done delay the phase. A phase that starts in a detour also waits for the
 /// rest of this detour: its node was in the detour when the barrier opened.
