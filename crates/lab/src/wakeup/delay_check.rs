@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use record::limits::ROWS_MAX;
 use record::{Columns, Format, Table, TableDisplay, column};
 
+use super::class::Class;
 use super::probe_check::{Cause, ConditionCheck, ERROR_MAX, ExactWakeup, PROBE_COSTS_MIN};
-use super::tables::Class;
 
 /// The cause of a delay: the class, and kind and name of what ran. All stages together: one delay may last over several.
 type DelayCause = (Class, (String, String));

@@ -6,10 +6,11 @@
 //! wakes the measured thread. With [`WakeBy::Disk`], the thread reads a disk at that time, and the disk's interrupt wakes it.
 //!
 //! [`Plan`] is the experiment. `wake_by` says what wakes the threads. `split` attributes the time of a wake-up, `disk` that
-//! of a wake-up by a disk, `ledger` sums up the wake-ups of a CPU, `wakers` has the chains of wakers of the worst
+//! of a wake-up by a disk, `class` has the classes of causes, `ledger` sums up the wake-ups of a CPU, `wakers` has the chains of wakers of the worst
 //! ones, `sample` has the results, and `tables` makes the tables. `probe_check` and `delay_check` compare
 //! the live bench with exact values.
 
+mod class;
 pub mod delay_check;
 pub mod disk;
 pub mod experiment;
@@ -23,6 +24,7 @@ mod wake_by;
 pub mod wakers;
 mod wakers_table;
 
+pub use class::Class;
 pub use disk::{DiskReads, WatchedCpu};
 pub use experiment::{Plan, WakeupBench, WakeupSamples};
 pub use ledger::WakeupLedger;
@@ -31,6 +33,5 @@ pub use sample::{
     ThreadReadings, WakerCounts, WakeupSample, WorstFunctions, kind_and_name,
 };
 pub use split::{CpuState, Part, Running, Stage, Wakeup};
-pub use tables::Class;
 pub use wake_by::{WakeBy, shared_waker_warning};
 pub use wakers::Waker;

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use record::limits::ROWS_MAX;
 use record::{Column, Columns, Format, Table, TableDisplay, column};
 
+use super::class::Class;
 use super::split::{Part, Running, Stage};
-use super::tables::Class;
 use crate::noise::IDLE;
 
 /// A part is judged if at least this many wake-ups have it.
