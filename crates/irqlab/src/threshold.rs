@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use lab::experiment::BenchError;
 use live::spawn::spawn_thread;
-use live::threshold::{OnThreshold, OverThreshold, ThresholdWatch, Thresholds};
+use live::threshold::{LargestCause, OnThreshold, OverThreshold, ThresholdWatch, Thresholds};
 use live::window::{HeldCommand, is_program};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, test_kill_process};
 
@@ -168,7 +168,7 @@ impl Threshold {
 /// Says which detour or wake-up (`what`, a clause) was the worst over the threshold. Returns the exit code of the verb:
 /// `exit` unless that is a success.
 pub fn conclude(what: &str, over: &OverThreshold, ended_window: bool, exit: ExitCode) -> ExitCode {
-    let cause = over.cause.as_deref().map_or(String::new(), |cause| format!(", mostly by {cause}"));
+    let cause = over.cause.as_ref().map_or(String::new(), in_words);
     let outcome = if ended_window {
         "the window ended"
     } else {
@@ -176,6 +176,11 @@ pub fn conclude(what: &str, over: &OverThreshold, ended_window: bool, exit: Exit
     };
     console::warn(&format!("{what}{cause}: {outcome} (--on-threshold)"));
     if exit == ExitCode::SUCCESS { ExitCode::from(DIFFERS) } else { exit }
+}
+
+/// The largest cause of a detour or wake-up, with its time, as the end of a clause.
+fn in_words(cause: &LargestCause) -> String {
+    format!(", {} ns of it: {}", cause.length_ns, cause.text)
 }
 
 /// An action that is ready to be performed. A process is held by a descriptor, so no later process of its number gets the
@@ -318,7 +323,7 @@ pub fn execute(words: &[String], is_over: impl Fn() -> bool) -> Result<(), Strin
 fn replaced(word: &str, over: &OverThreshold) -> String {
     word.replace("{cpu}", &over.cpu.to_string())
         .replace("{latency_ns}", &over.length_ns.to_string())
-        .replace("{cause}", over.cause.as_deref().unwrap_or("unknown"))
+        .replace("{cause}", over.cause.as_ref().map_or("unknown", |cause| &cause.text))
 }
 
 #[cfg(test)]
@@ -378,8 +383,9 @@ mod tests {
     /// The cause has a program's name, which anyone may choose. It stays one argument.
     #[test]
     fn placeholders_are_replaced_within_their_word() {
-        let cause = Some("task a b; rm {cpu}".to_owned());
-        let over = OverThreshold { cpu: 3, length_ns: 5, cause };
+        let cause = LargestCause { text: "task a b; rm {cpu}".to_owned(), length_ns: 2 };
+        assert_eq!(in_words(&cause), ", 2 ns of it: task a b; rm {cpu}");
+        let over = OverThreshold { cpu: 3, length_ns: 5, cause: Some(cause) };
         assert_eq!(replaced("cpu={cpu},{latency_ns}", &over), "cpu=3,5");
         assert_eq!(replaced("{cause}", &over), "task a b; rm {cpu}");
     }

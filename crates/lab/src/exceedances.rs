@@ -8,8 +8,8 @@ pub struct Exceedance<P> {
     pub length_ns: u64,
     /// When the detour ended, or the thread woke up, ns of the marks' clock.
     pub end_ns: u64,
-    /// The part with the most time. `None` without tracing.
-    pub cause: Option<P>,
+    /// The part with the most time, and this time, ns. `None` without tracing.
+    pub cause: Option<(P, u64)>,
 }
 
 /// Counts lengths that reach a threshold, and holds the longest one until it is taken. Memory does not grow with their
@@ -31,7 +31,7 @@ impl<P> Exceedances<P> {
 
     /// Counts a length that reaches the threshold, and that ended at `end_ns`. Calls `cause` only if this length is the longest since the last
     /// [`Exceedances::take_longest`].
-    pub fn offer(&mut self, length_ns: u64, end_ns: u64, cause: impl FnOnce() -> Option<P>) {
+    pub fn offer(&mut self, length_ns: u64, end_ns: u64, cause: impl FnOnce() -> Option<(P, u64)>) {
         if self.threshold_ns.is_none_or(|threshold_ns| length_ns < threshold_ns) {
             return;
         }
@@ -63,9 +63,9 @@ mod tests {
         for (end_ns, length_ns, cause) in
             [(1_000, 99, 'a'), (2_000, 100, 'b'), (3_000, 700, 'c'), (4_000, 300, 'd')]
         {
-            over.offer(length_ns, end_ns, || Some(cause));
+            over.offer(length_ns, end_ns, || Some((cause, 60)));
         }
-        let longest = Exceedance { length_ns: 700, end_ns: 3_000, cause: Some('c') };
+        let longest = Exceedance { length_ns: 700, end_ns: 3_000, cause: Some(('c', 60)) };
         assert_eq!(over.take_longest(), Some(longest));
         assert_eq!(over.take_longest(), None);
         over.offer(150, 5_000, || None);

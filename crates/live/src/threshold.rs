@@ -29,8 +29,17 @@ pub struct OverThreshold {
     pub cpu: u32,
     /// Length of the detour, or lateness of the wake-up, ns.
     pub length_ns: u64,
-    /// Kind and name of its largest cause. `None` without tracing.
-    pub cause: Option<String>,
+    /// Its largest cause. `None` without tracing.
+    pub cause: Option<LargestCause>,
+}
+
+/// What took the largest part of a detour, or of the lateness of a wake-up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LargestCause {
+    /// In words, such as `softirq NET_RX`.
+    pub text: String,
+    /// Time of this part, ns.
+    pub length_ns: u64,
 }
 
 /// Performs the actions of a detour or a wake-up. In a window that goes on, it must return at once.
@@ -86,7 +95,7 @@ impl ThresholdWatch {
         self.thresholds.map(|thresholds| thresholds.counted_ns)
     }
 
-    /// Takes the longest of the new detours or wake-ups of a CPU. `name_cause` returns kind and name of a cause.
+    /// Takes the longest of the new detours or wake-ups of a CPU. `name_cause` returns a cause in words.
     pub fn take<P>(
         &mut self,
         cpu: u32,
@@ -109,7 +118,9 @@ impl ThresholdWatch {
         if !is_worst && !acts {
             return;
         }
-        let cause = longest.cause.as_ref().and_then(name_cause);
+        let cause = longest.cause.as_ref().and_then(|(part, length_ns)| {
+            Some(LargestCause { text: name_cause(part)?, length_ns: *length_ns })
+        });
         let over = OverThreshold { cpu, length_ns, cause };
         if acts {
             self.acted += 1;
@@ -180,7 +191,7 @@ mod tests {
     }
 
     fn take_at(watch: &mut ThresholdWatch, length_ns: u64, end_ns: u64) {
-        let longest = Exceedance { length_ns, end_ns, cause: Some(length_ns) };
+        let longest = Exceedance { length_ns, end_ns, cause: Some((length_ns, length_ns / 2)) };
         watch.take(3, &longest, |cause| Some(format!("task {cause}")));
     }
 
@@ -199,7 +210,8 @@ mod tests {
         }
         assert!(watch.ends_window() && performed.borrow().is_empty());
         watch.act_after_window();
-        let worst = OverThreshold { cpu: 3, length_ns: 900, cause: Some("task 900".to_owned()) };
+        let cause = LargestCause { text: "task 900".to_owned(), length_ns: 450 };
+        let worst = OverThreshold { cpu: 3, length_ns: 900, cause: Some(cause) };
         assert_eq!(*performed.borrow(), [worst]);
     }
 

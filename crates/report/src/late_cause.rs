@@ -1,6 +1,6 @@
 //! What delayed a late wake-up, in words. The answer and the pictures of a `wakeup` run use it.
 
-use record::Value;
+use record::{Run, Value};
 
 use crate::escape::plain;
 use crate::row::Row;
@@ -10,7 +10,8 @@ use crate::row::Row;
 pub(crate) enum Class {
     /// Time before the kernel wakes the thread, outside of all contexts: the timer's interrupt had not come yet.
     LateTimer,
-    /// Time before the kernel wakes the thread, outside of all contexts: the system call of another thread, which wakes it.
+    /// Time before the kernel wakes the thread, outside of all contexts: the waker's system call or its CPU, or what runs
+    /// between a disk's interrupt and the wake-up.
     Waking,
     /// Interrupts and softirqs ran.
     Interrupts,
@@ -66,18 +67,26 @@ pub(crate) struct LargestPart {
     /// Name of what ran. Its text is escaped.
     pub name: String,
     pub length_ns: f64,
+    /// Whether a disk wakes the thread, so that there is no waker.
+    pub is_by_disk: bool,
+}
+
+/// Whether a disk wakes the threads of a run (`--wake-by disk`).
+pub(crate) fn is_woken_by_disk(run: &Run) -> bool {
+    run.settings.get("wake_by").and_then(serde_json::Value::as_str) == Some("disk")
 }
 
 impl LargestPart {
-    /// Reads a row of table `worst`. `None` if the row has no cause, as in a run without probes.
-    pub fn from_row(row: &Row<'_>) -> Option<LargestPart> {
+    /// Reads a row of table `worst` of a run. `None` if the row has no cause, as in a run without probes.
+    pub fn from_row(run: &Run, row: &Row<'_>) -> Option<LargestPart> {
         let text = |column| match row.get(column) {
             Value::Text(text) => Some(plain(text)),
             _ => None,
         };
         let class = Class::from_label(&text("largest_class")?);
         let (kind, name) = (text("largest_kind")?, text("largest_name")?);
-        Some(LargestPart { class, kind, name, length_ns: time_ns(row, "largest_ns")? })
+        let (length_ns, is_by_disk) = (time_ns(row, "largest_ns")?, is_woken_by_disk(run));
+        Some(LargestPart { class, kind, name, length_ns, is_by_disk })
     }
 
     /// Whether the CPU was in the idle task.
@@ -102,6 +111,12 @@ impl LargestPart {
             }
             Class::LateTimer => {
                 format!("before the timer's interrupt, while task {} ran", self.name)
+            }
+            Class::Waking if self.is_by_disk => {
+                format!(
+                    "after the disk's interrupt, while {} {} had the CPU that the disk interrupted",
+                    self.kind, self.name
+                )
             }
             Class::Waking if self.kind == "thread" => {
                 "in the waker's system call, before the kernel woke the thread".to_owned()
@@ -134,8 +149,13 @@ mod tests {
     fn every_class_has_its_words() {
         let part = |class: &str, kind: &str, name: &str| {
             let class = Class::from_label(class);
-            let part =
-                LargestPart { class, kind: kind.to_owned(), name: name.to_owned(), length_ns: 1.0 };
+            let part = LargestPart {
+                class,
+                kind: kind.to_owned(),
+                name: name.to_owned(),
+                length_ns: 1.0,
+                is_by_disk: false,
+            };
             format!("{}: {}", part.brief(), part.circumstance())
         };
         for (class, kind, name, expected) in [
@@ -175,6 +195,16 @@ mod tests {
         ] {
             assert_eq!(part(class, kind, name), expected, "{class} {kind} {name}");
         }
+        let by_disk = LargestPart {
+            class: Class::Waking,
+            kind: "task".to_owned(),
+            name: "make".to_owned(),
+            length_ns: 1.0,
+            is_by_disk: true,
+        };
+        let expected =
+            "after the disk's interrupt, while task make had the CPU that the disk interrupted";
+        assert_eq!(by_disk.circumstance(), expected);
         for class in Class::ALL {
             assert_eq!(Class::from_label(class.label()), class);
         }

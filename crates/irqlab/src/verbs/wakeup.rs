@@ -423,11 +423,6 @@ fn run_live(args: &WakeupArgs) -> anyhow::Result<ExitCode> {
     }
     let status = bench.end_command()?;
     let Some(status) = (if ended_by_threshold { None } else { status }) else { return Ok(exit) };
-    if args.length() != Length::Command {
-        console::warn(&format!("the command ended before the window did ({status})"));
-    } else if !status.success() {
-        console::warn(&format!("the command failed ({status})"));
-    }
     let code = u8::try_from(shell_status(status)).unwrap_or(1);
     Ok(if code == 0 { exit } else { ExitCode::from(code) })
 }

@@ -255,12 +255,20 @@ fn a_commands_end_ends_the_window_and_its_failure_is_the_exit_code() {
     };
     assert!(window_ns(&["sleep", "0.3"]) >= 300_000_000);
     assert!(window_ns(&["sleep", "0.6"]) >= 600_000_000);
-    run(&["sh", "-c", "sleep 0.1; exit 9"]).assert_code(9).assert_says("the command failed (exit");
+    let failed = run(&["sh", "-c", "sleep 0.1; exit 9"]).assert_code(9).json();
+    assert_eq!(failed["warnings"][0], "the command failed: exit status: 9", "{failed}");
     run(&["no-such-program"]).assert_says("no-such-program");
-    let timed = ["wakeup", "-q", "--no-trace", "-c", "0", "-d", "200ms", "--"];
-    workspace.run(&[&timed[..], &["sleep", "600"]].concat()).assert_code(0);
-    let early = workspace.run(&[&timed[..], &["true"]].concat());
-    early.assert_code(0).assert_says("the command ended before the window did");
+    let timed = ["wakeup", "-q", "--no-trace", "-c", "0", "-d", "200ms", "--json", "--"];
+    let timed = |command: &[&str]| workspace.run(&[&timed[..], command].concat());
+    let whole = timed(&["sleep", "600"]).assert_code(0).json();
+    assert_eq!(whole["settings"]["command_ended"], Json::Null, "{whole}");
+    // Whoever reads the run later must know that most of its window had no load.
+    let early = timed(&["true"]).assert_code(0).json();
+    assert_eq!(early["settings"]["command_ended"], "exit status: 0", "{early}");
+    let is_said = |warning: &Json| {
+        warning.as_str().is_some_and(|text| text.starts_with("the command ended by itself before"))
+    };
+    assert!(early["warnings"].as_array().unwrap().iter().any(is_said), "{early}");
 }
 
 #[test]

@@ -211,7 +211,11 @@ impl GapLedger {
         self.gaps.record(length_ns, detour.gap.start_ns);
         self.lengths_by_main.entry(detour.main).or_default().record(length_ns);
         self.sample.offer(detour);
-        self.over_threshold.offer(length_ns, detour.gap.end_ns, || detour.main);
+        self.over_threshold.offer(length_ns, detour.gap.end_ns, || {
+            let main = detour.main?;
+            let of_main = parts.iter().filter(|(part, _)| *part == main);
+            Some((main, of_main.map(|(_, length_ns)| length_ns).sum()))
+        });
         self.longest.offer(length_ns, || {
             let (parts, later_parts) = parts.split_at(parts.len().min(self.parts_max));
             let mut later = later_parts.to_vec();

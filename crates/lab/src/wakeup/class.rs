@@ -1,5 +1,6 @@
 //! Why a thread was late: the class of each part of a wake-up.
 
+use super::sample::kind_and_name;
 use super::split::{Part, Running, Stage};
 use crate::noise::{ContextName, IDLE};
 
@@ -78,7 +79,50 @@ impl Class {
     }
 }
 
+/// What delayed the thread in a part, in words: `softirq NET_RX`, `late timer (task make ran)`. A task that ran while the
+/// timer was late is no cause. `None` for a context or task without a name. `names`: see [`WakeupSample::names`].
+///
+/// [`WakeupSample::names`]: super::WakeupSample::names
+#[must_use]
+pub fn cause_in_words(part: Part, names: &[ContextName]) -> Option<String> {
+    let class = Class::of_part(part, names);
+    let (kind, name) = kind_and_name(part.running, names)?;
+    Some(match class {
+        Class::Interrupts | Class::Tasks => format!("{kind} {name}"),
+        Class::LateTimer | Class::Waking => format!("{} ({kind} {name} ran)", class.label()),
+        Class::Switch => "leaving idle".to_owned(),
+        Class::Return => "return to user mode".to_owned(),
+        Class::Other if part.running == Running::Thread => "the thread still ran".to_owned(),
+        Class::Other => name,
+    })
+}
+
 /// Whether the numbered task is the one that runs when a CPU has nothing to do.
 fn is_idle(task: u32, names: &[ContextName]) -> bool {
     matches!(names.get(task as usize), Some(ContextName::Task(name)) if name == IDLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_that_runs_while_the_timer_is_late_is_no_cause() {
+        let names = ["make", IDLE].map(|name| ContextName::Task(name.to_owned()));
+        let words = |stage, running| cause_in_words(Part { stage, running }, &names);
+        let (make, idle) = (Running::Task(0), Running::Task(1));
+        for (stage, running, expected) in [
+            (Stage::Expiry, make, "late timer (task make ran)"),
+            (Stage::Expiry, idle, "late timer (task idle ran)"),
+            (Stage::Waking, Running::Waker, "waking (thread the waker ran)"),
+            (Stage::Scheduling, make, "task make"),
+            (Stage::Scheduling, idle, "leaving idle"),
+            (Stage::Return, Running::Thread, "return to user mode"),
+            (Stage::Expiry, Running::Thread, "the thread still ran"),
+            (Stage::Scheduling, Running::Unknown, "no kernel event"),
+        ] {
+            assert_eq!(words(stage, running).as_deref(), Some(expected));
+        }
+        assert_eq!(words(Stage::Scheduling, Running::Task(2)), None);
+    }
 }

@@ -180,7 +180,7 @@ impl WakeupLedger {
         if self.first_late_ns.len() < FIRST_MAX {
             self.first_late_ns.push(wakeup.late_ns());
         }
-        let cause = || largest_part(parts.to_vec()).map(|(part, _)| part);
+        let cause = || largest_part(parts.to_vec());
         self.over_threshold.offer(wakeup.late_ns(), wakeup.woke_ns, cause);
         self.worst.offer(wakeup.late_ns(), || {
             let (parts, later_parts) = parts.split_at(parts.len().min(self.keep.parts_max));

@@ -24,7 +24,7 @@ mod wake_by;
 pub mod wakers;
 mod wakers_table;
 
-pub use class::Class;
+pub use class::{Class, cause_in_words};
 pub use disk::{DiskReads, WatchedCpu};
 pub use experiment::{Plan, WakeupBench, WakeupSamples};
 pub use ledger::WakeupLedger;

@@ -17,7 +17,7 @@ use lab::keys;
 use lab::noise::ContextName;
 use lab::wakeup::{
     CpuWakeups, DiskCounts, ThreadReadings, WakerCounts, Wakeup, WakeupBench, WakeupLedger,
-    WakeupSample, kind_and_name, shared_waker_warning,
+    WakeupSample, cause_in_words, shared_waker_warning,
 };
 use rustix::thread::sched_setaffinity;
 use serde_json::{Map, json};
@@ -35,7 +35,7 @@ use crate::host::{Root, available_memory, format_cpu_list, host_facts, is_leavin
 use crate::marks::{MarkProbes, Scope};
 use crate::ring::Record;
 use crate::threads::{LockedMemory, affinity, cpu_set, lost_observer_cpus, shared_cpus_warning};
-use crate::threshold::{OverThreshold, ThresholdWatch, cause_text};
+use crate::threshold::{OverThreshold, ThresholdWatch};
 use crate::window::{Stop, ThrottlingWindow, WaitOutcome, wait};
 
 /// Longest total time of the comparison without and with probes.
@@ -510,7 +510,24 @@ fn take_over_threshold(
     names: impl FnOnce() -> Vec<ContextName>,
 ) {
     let Some(longest) = ledger.over_threshold.take_longest() else { return };
-    watch.take(cpu, &longest, |part| kind_and_name(part.running, &names()).map(cause_text));
+    watch.take(cpu, &longest, |part| cause_in_words(*part, &names()));
+}
+
+/// Adds how the concurrent command ended to the sample of its window. `ended`: its status if it ended by itself.
+fn describe_command(ended: Option<ExitStatus>, length: Length, sample: &mut WakeupSample) {
+    let status_text = ended.map(|status| status.to_string());
+    sample.facts.insert(keys::COMMAND_ENDED.to_owned(), json!(status_text));
+    // After an early end of the window, the command may have ended later.
+    let Some(status) = ended.filter(|_| !sample.ended_by_threshold && !sample.interrupted) else {
+        return;
+    };
+    if length != Length::Command {
+        sample.warnings.push(format!(
+            "the command ended by itself before the window did ({status}): the rest of the window ran without it"
+        ));
+    } else if !status.success() {
+        sample.warnings.push(format!("the command failed: {status}"));
+    }
 }
 
 impl Observer<'_> {
@@ -740,8 +757,11 @@ impl WakeupBench for LiveWakeup {
         let ended = companion.as_mut().map(Companion::status).transpose();
         self.companion = companion;
         self.thresholds = watch;
-        let sample = sample?;
-        self.command_ended = ended?.flatten();
+        let mut sample = sample?;
+        if let Some(status) = ended? {
+            describe_command(status, length, &mut sample);
+            self.command_ended = status;
+        }
         self.thresholds.act_after_window();
         Ok(sample)
     }

@@ -11,15 +11,14 @@ use super::{context_columns, cpu_column};
 
 fn columns<'a>() -> Columns<'a, ContextRates> {
     let time = |name, doc| column(name, doc).format(Format::Microseconds).cost();
-    let mut mean = time(
+    let mean = time(
         "self_mean_ns",
         "Mean self time of a span; the probe overhead within the span is subtracted.",
     )
     .shown_as("mean", 80)
-    .plus_minus("probe_overhead_mean_ci95_ns")
-    .below_limit("self_mean_below_limit");
     // The error of the overhead does not show how means change from interval to interval, so comparisons must not use it.
-    mean.interval = None;
+    .plus_minus_error("probe_overhead_mean_ci95_ns")
+    .below_limit("self_mean_below_limit");
     Columns::all([
         cpu_column().of_ref(|rates: &ContextRates| &rates.cpu),
         context_columns().of_ref(|rates: &ContextRates| &rates.context),
@@ -36,6 +35,7 @@ fn columns<'a>() -> Columns<'a, ContextRates> {
         )
         .shown_as("CPU", 85)
         .cpu_share()
+        .plus_minus_error("self_cpu_error_ratio")
         .below_limit("self_mean_below_limit")
         .real(|rates: &ContextRates| rates.times.map(|times| times.cpu_ratio)),
         mean.real(|rates: &ContextRates| rates.times.and_then(|times| times.mean_ns)),
@@ -56,6 +56,13 @@ fn columns<'a>() -> Columns<'a, ContextRates> {
         time("self_max_since_open_ns", "The longest span since the window opened; exact.")
             .detail()
             .uint(|rates: &ContextRates| rates.times.and_then(|times| times.max_since_open_ns)),
+        column(
+            "self_cpu_error_ratio",
+            "Half width of the 95 % confidence interval of the probe overhead that was subtracted from the spans, of the CPU \
+             time of the row's CPUs: the error of self_cpu_ratio.",
+        )
+        .detail()
+        .real(|rates: &ContextRates| rates.times.and_then(|times| times.cpu_error_ratio)),
         column(
             "probe_overhead_mean_ci95_ns",
             "Half width of the 95 % confidence interval of the probe overhead that was subtracted from a \
@@ -156,6 +163,10 @@ impl Rates {
             sort_by: Some("self_cpu_ratio".to_owned()),
             filter: Some(RowFilter::sums_over_cpus()),
             rows_max: Some(record::limits::ROWS_MAX),
+            notes: vec![
+                "±: the error of the subtracted probe overhead. How much single spans differ is not in it."
+                    .to_owned(),
+            ],
             ..TableDisplay::default()
         };
         let occurred = self.contexts.iter().filter(|context| context.count > 0);

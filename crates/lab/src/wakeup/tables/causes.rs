@@ -127,7 +127,7 @@ pub(in crate::wakeup) fn causes(sample: &WakeupSample) -> Table {
     };
     let display = TableDisplay {
         headline: format!(
-            "largest: {{kind}} {{{}}} ({{stage}}), {{late_ratio}} of the lateness, {{worst_ratio}} of that of the worst \
+            "largest: {{class}}: {{kind}} {{{}}} ({{stage}}), {{late_ratio}} of the lateness, {{worst_ratio}} of that of the worst \
              wake-ups",
             if has_senders { "cause" } else { "name" }
         ),

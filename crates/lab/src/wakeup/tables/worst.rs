@@ -4,6 +4,7 @@ use record::{Columns, Format, Table, TableDisplay, column};
 
 use super::{Class, SHOWN, Thread, cpu_column, no_rows, us_column};
 use crate::flight_table::Marked;
+use crate::wakeup::class::cause_in_words;
 use crate::wakeup::ledger::WholeWakeup;
 use crate::wakeup::sample::WakeupSample;
 use crate::wakeup::split::Part;
@@ -30,6 +31,12 @@ impl<'a> Worst<'a> {
     /// Due time from the opening of the window, ns.
     fn due_ns(&self) -> u64 {
         self.whole.wakeup.due_ns.saturating_sub(self.thread.cpu.start_ns)
+    }
+
+    /// What delayed the thread in the part that took the most time, in words. `None` if the wake-up has no parts, or the part
+    /// has no name.
+    fn cause(&self) -> Option<String> {
+        cause_in_words(self.whole.largest_part()?.0, &self.thread.sample.names)
     }
 
     /// Kind and name of the part that took the most time. `None` if the wake-up has no parts, or the part has no name.
@@ -66,7 +73,7 @@ pub(in crate::wakeup) fn late_wake_ups(sample: &WakeupSample) -> Vec<Marked> {
         start_ns: worst.whole.wakeup.due_ns,
         length_ns: worst.whole.wakeup.late_ns(),
         kind: "late wake-up",
-        name: worst.largest_part().map(|(_, name)| name),
+        name: worst.cause(),
     });
     late.collect()
 }
@@ -147,7 +154,8 @@ pub(in crate::wakeup) fn worst_table(sample: &WakeupSample) -> Table {
 ]);
     let display = TableDisplay {
         title: "the worst wake-ups".to_owned(),
-        headline: "worst: {late_ns} on CPU {cpu}, {largest_ns} of it {largest_kind} {largest_name} ({largest_stage})"
+        headline: "worst: {late_ns} on CPU {cpu}, {largest_ns} of it {largest_class}: {largest_kind} {largest_name} \
+                   ({largest_stage})"
             .to_owned(),
         sort_by: Some("late_ns".to_owned()),
         rows_max: Some(SHOWN),

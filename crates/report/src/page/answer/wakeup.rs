@@ -15,7 +15,7 @@ pub(super) fn wakeup(run: &Run) -> Option<Answer> {
         let row = largest(rows(run.table(table)?), column)?;
         Some((table, row, time_ns(&row, column)?))
     })?;
-    let part = LargestPart::from_row(&row);
+    let part = LargestPart::from_row(run, &row);
     let because = part.as_ref().map_or(String::new(), |part| {
         format!(": {} of it {}", human::ns(part.length_ns), part.circumstance())
     });

@@ -138,10 +138,11 @@ impl LongestDetour {
         )
     }
 
-    /// The end of the title, such as "the longest detour took 2 ms, mostly tick". Names the CPU if it is not drawn.
+    /// The end of the title, such as "the longest detour took 2 ms, largest cause tick". Names the CPU if it is not drawn.
     fn in_words(&self, is_drawn: bool) -> String {
         let length = Quantity::Time.text(self.length_ns);
-        let cause = self.cause.as_ref().map_or(String::new(), |cause| format!(", mostly {cause}"));
+        let cause =
+            self.cause.as_ref().map_or(String::new(), |cause| format!(", largest cause {cause}"));
         let cpu =
             if is_drawn { String::new() } else { format!(", on CPU {} (not drawn)", self.cpu) };
         format!("the longest detour took {length}{cause}{cpu}")
@@ -435,7 +436,7 @@ mod tests {
         let stall = (cpu_count, 51_000_000, 2_000_000, Some("stall".to_owned()));
         let mut run = run((0..cpu_count).map(tick).chain([stall]));
         let title = |run: &Run| timeline(run, WIDTH).unwrap().unwrap().heading.title;
-        let says = ": the longest detour took 2.00 ms, mostly stall, on CPU 9 (not drawn)";
+        let says = ": the longest detour took 2.00 ms, largest cause stall, on CPU 9 (not drawn)";
         assert!(title(&run).ends_with(says), "{}", title(&run));
         // The detours were a sample: table `noise` has a longer one.
         let columns = ["cpu", "detour_max_ns"].map(|name| (name, Kind::Uint));

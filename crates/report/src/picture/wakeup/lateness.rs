@@ -14,6 +14,16 @@ use crate::picture::palette::{GREY, SERIES};
 use crate::picture::rows;
 use crate::picture::sheet::{Heading, Sheet, Undrawn, draw};
 
+/// Periods without a lateness: the column of table `wakeup` with their number, and what they are.
+const NOT_COUNTED: [(&str, &str); 4] = [
+    ("missed_count", "periods that were over before the thread ran again"),
+    ("waker_missed_count", "periods without a wake-up, because the waker was late itself"),
+    ("not_asleep_count", "periods in which the thread had not gone to sleep"),
+    (
+        "no_interrupt_count",
+        "reads without a kernel event of the disk's interrupt or of the wake-up",
+    ),
+];
 /// Maximum number of CPUs with a line of their own. Further CPUs share a line.
 const CPUS_MAX: usize = SERIES.len();
 /// Height of the panel, pixels.
@@ -201,12 +211,15 @@ fn notes_of(run: &Run, worst_cpu: &str, cpu_count: usize) -> Vec<String> {
     let mut notes = vec![format!(
         "The height of a line is the share of wake-ups that were later than the time below it.{example_sentence}"
     )];
-    let missed_count: f64 = per_cpu().filter_map(|row| time_ns(&row, "missed_count")).sum();
-    if missed_count > 0.0 {
-        notes.push(format!(
-            "Not counted: {} periods that were over before the thread ran again.",
-            human::count(missed_count as u64)
-        ));
+    let not_counted: Vec<String> = NOT_COUNTED
+        .into_iter()
+        .filter_map(|(column, what)| {
+            let count: f64 = per_cpu().filter_map(|row| time_ns(&row, column)).sum();
+            (count > 0.0).then(|| format!("{} {what}", human::count(count as u64)))
+        })
+        .collect();
+    if !not_counted.is_empty() {
+        notes.push(format!("Not counted: {}.", not_counted.join("; ")));
     }
     if cpu_count > CPUS_MAX {
         notes.push(format!(

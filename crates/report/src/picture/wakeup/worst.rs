@@ -5,7 +5,7 @@ use plotters::style::RGBColor;
 use record::{Run, Table, Value};
 
 use crate::human::{self, Quantity};
-use crate::late_cause::{Class, LargestPart, time_ns};
+use crate::late_cause::{Class, LargestPart, is_woken_by_disk, time_ns};
 use crate::picture::axis::Axis;
 use crate::picture::bars::{Bar, draw_panels};
 use crate::picture::palette::{BLUE, GREEN, GREY, ORANGE, PALE, SKY, VERMILION};
@@ -35,10 +35,11 @@ fn colour(class: Class) -> RGBColor {
 }
 
 /// The name of a class in the legend.
-fn legend_name(class: Class) -> &'static str {
+fn legend_name(class: Class, is_by_disk: bool) -> &'static str {
     match class {
         Class::LateTimer => "late timer (no interrupt yet)",
-        Class::Waking => "waking (the waker's system call)",
+        Class::Waking if is_by_disk => "waking (after the disk's interrupt)",
+        Class::Waking => "waking (on the waker's CPU)",
         Class::Interrupts => "interrupts",
         Class::Tasks => "other tasks",
         Class::Switch => "switch (leaving idle)",
@@ -109,7 +110,7 @@ impl<'a> LateWakeup<'a> {
     }
 
     /// The bar of the wake-up: its parts, how late it was, and its largest part in words.
-    fn bar(&self) -> Bar {
+    fn bar(&self, run: &Run) -> Bar {
         let parts: Vec<(f64, RGBColor)> = match &self.drawn_parts()[..] {
             [] => vec![(self.late_ns, UNDIVIDED)],
             parts => parts.iter().map(|(class, length)| (*length, colour(*class))).collect(),
@@ -118,7 +119,7 @@ impl<'a> LateWakeup<'a> {
         let due_text = time_ns(&self.row, "due_ns")
             .map_or(String::new(), |due_ns| format!(" at {} ms", human::number(due_ns / 1e6)));
         let (mut label, mut detail) = (human::ns(self.late_ns), String::new());
-        if let Some(largest_part) = LargestPart::from_row(&self.row) {
+        if let Some(largest_part) = LargestPart::from_row(run, &self.row) {
             label += &format!(": {}", shortened(&largest_part.brief()));
             detail = format!(" took {}", human::ns(largest_part.length_ns));
             if matches!(largest_part.class, Class::LateTimer | Class::Waking) {
@@ -159,14 +160,18 @@ pub fn worst(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
              together."
         ));
     }
+    let is_by_disk = is_woken_by_disk(run);
     let mut legend: Vec<Entry> = classes
         .iter()
-        .map(|class| Entry { name: legend_name(*class).to_owned(), colour: colour(*class) })
+        .map(|class| Entry {
+            name: legend_name(*class, is_by_disk).to_owned(),
+            colour: colour(*class),
+        })
         .collect();
     if has_undivided {
         legend.push(Entry { name: "cause unknown".to_owned(), colour: UNDIVIDED });
     }
-    let largest_loss = LargestPart::from_row(&worst_row).map_or(String::new(), |largest| {
+    let largest_loss = LargestPart::from_row(run, &worst_row).map_or(String::new(), |largest| {
         format!(": the worst lost {} {}", human::ns(largest.length_ns), largest.circumstance())
     });
     let heading = Heading {
@@ -180,7 +185,7 @@ pub fn worst(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
                       thread. The numbers are in tables worst and worst_parts of the run."
             .to_owned(),
     };
-    let bars: Vec<Bar> = wakeups.iter().map(LateWakeup::bar).collect();
+    let bars: Vec<Bar> = wakeups.iter().map(|wakeup| wakeup.bar(run)).collect();
     let axis =
         |longest| Axis::linear("time since the thread was due", Quantity::Time, 0.0, longest);
     draw_panels(&heading, width, &[(String::new(), bars)], axis).map(Some)
