@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use lab::kernels::fit::Conditions;
+use lab::kernels::fit::{Conditions, condition_warnings};
 use lab::kernels::in_guest::KernelsRequest;
 use lab::kernels::{Kept, KernelSample, Processor};
 use live::host::{Root, cpu_facts, rate_facts};
@@ -118,6 +118,7 @@ pub fn measure_host(
         ));
     }
     warnings.extend(disturbance_warning(&samples));
+    warnings.extend(condition_warnings(&samples, &conditions));
     Ok(Host { samples, processor: this_processor(), warnings, steal_ns, conditions })
 }
 

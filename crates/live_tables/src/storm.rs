@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use attribution::Context;
+use lab::handlers::sample::SpanOverhead;
 use lab::handlers::{Agreement, ContextStats, Timing};
 use lab::targets::{Target, target_columns};
 use live::selfbench::storm::Storm;
@@ -53,6 +54,21 @@ struct Spans {
     count: u64,
     /// Sum of the self times, ns. Spans shorter than the probe overhead are negative in it.
     self_ns: i64,
+    /// Sum of the probe overhead that was subtracted, ns.
+    overhead_ns: u64,
+}
+
+impl Spans {
+    fn mean_ns(&self) -> f64 {
+        self.self_ns as f64 / self.count as f64
+    }
+
+    /// Half width of the 95 % confidence interval of the overhead that was subtracted from a span, ns.
+    fn overhead_error_ns(&self, storm: &Storm) -> f64 {
+        let mean_ns = self.overhead_ns as f64 / self.count as f64;
+        let warm_ns = storm.overhead.in_span_ns as f64;
+        SpanOverhead { mean_ns, warm_ns }.half_width_95_ns()
+    }
 }
 
 /// Table `contexts`: the interrupts and softirqs that were counted, summed over all CPUs.
@@ -63,6 +79,7 @@ fn contexts(storm: &Storm) -> Table {
         let sum = sums.entry(&stats.context).or_default();
         sum.count += stats.count;
         sum.self_ns = sum.self_ns.saturating_add(stats.self_total_ns());
+        sum.overhead_ns = sum.overhead_ns.saturating_add(stats.probe_overhead_total_ns);
     }
     type Row<'a> = (&'a Context, Spans);
     let seconds = storm.sample.length_ns() as f64 / 1e9;
@@ -73,8 +90,22 @@ fn contexts(storm: &Storm) -> Table {
         column("count", "Spans on all CPUs together.").uint(|(_, spans): &Row<'_>| spans.count),
         column("rate_hz", "Spans per second.")
             .real(|(_, spans): &Row<'_>| spans.count as f64 / seconds),
-        column("mean_ns", "Mean self time. A mean below the detection limit may be negative.")
-            .real(|(_, spans): &Row<'_>| spans.self_ns as f64 / spans.count as f64),
+        column("mean_ns", "Mean self time; the probe overhead is subtracted.")
+            .plus_minus_error("mean_error_ns")
+            .below_limit("mean_below_limit")
+            .real(|(_, spans): &Row<'_>| spans.mean_ns()),
+        column(
+            "mean_error_ns",
+            "Half width of the 95 % confidence interval of the probe overhead that was subtracted from a span.",
+        )
+        .detail()
+        .real(|(_, spans): &Row<'_>| spans.overhead_error_ns(storm)),
+        column(
+            "mean_below_limit",
+            "Whether mean_ns is below the detection limit, mean_error_ns. The sum of both is an upper bound.",
+        )
+        .detail()
+        .bool(|(_, spans): &Row<'_>| spans.mean_ns() <= spans.overhead_error_ns(storm)),
     ]);
     columns.table("contexts", "Interrupts and softirqs that were counted.", sums)
 }
@@ -116,7 +147,7 @@ fn counts(storm: &Storm) -> Table {
 #[cfg(test)]
 mod tests {
     use attribution::ContextKind;
-    use lab::handlers::{CpuWindow, WindowSample};
+    use lab::handlers::{CpuWindow, ProbeOverhead, WindowSample};
     use record::Value;
 
     use super::*;
@@ -127,6 +158,7 @@ mod tests {
             let context = Context { kind, number: 36, name: "nvme".to_owned() };
             let mut stats = ContextStats::new(cpu, context, Timing::Probes, count);
             stats.own.sum = total_ns;
+            stats.probe_overhead_total_ns = count * 40;
             stats
         };
         let line = |line: &str, counted, kernel_max| Agreement {
@@ -146,7 +178,8 @@ mod tests {
             missed: 2,
             ..WindowSample::default()
         };
-        Storm { sample, resident_bytes: vec![5_000, 1_000, 9_000], ..Storm::default() }
+        let overhead = ProbeOverhead { in_span_ns: 40, ..ProbeOverhead::default() };
+        Storm { sample, overhead, resident_bytes: vec![5_000, 1_000, 9_000], ..Storm::default() }
     }
 
     #[test]
@@ -162,11 +195,27 @@ mod tests {
     }
 
     #[test]
+    fn a_mean_within_the_error_of_the_overhead_is_no_measurement() {
+        let is_below = |overhead_ns: u64| {
+            let mut storm = storm();
+            let contexts_of_storm = storm.sample.contexts.iter_mut();
+            contexts_of_storm
+                .for_each(|stats| stats.probe_overhead_total_ns = stats.count * overhead_ns);
+            storm.overhead.in_span_ns = overhead_ns;
+            let contexts = contexts(&storm);
+            contexts.get(&contexts.rows()[0], "mean_below_limit").cloned()
+        };
+        // A quarter of the overhead is the error of a mean of 15 ns.
+        assert_eq!([40, 80].map(is_below), [false, true].map(|is| Some(Value::Bool(is))));
+    }
+
+    #[test]
     fn contexts_are_summed_over_cpus_and_lines_without_interrupts_left_out() {
         let contexts = contexts(&storm());
-        let cells = ["count", "rate_hz", "mean_ns"]
+        let cells = ["count", "rate_hz", "mean_ns", "mean_error_ns"]
             .map(|name| contexts.get(&contexts.rows()[0], name).cloned().unwrap());
-        assert_eq!(cells, [Value::Uint(10), Value::Real(5.0), Value::Real(15.0)]);
+        let [mean, error] = [15.0, 10.0].map(Value::Real);
+        assert_eq!(cells, [Value::Uint(10), Value::Real(5.0), mean, error]);
         let counts = counts(&storm());
         let missing: Vec<_> =
             counts.rows().iter().map(|row| counts.get(row, "missing_count").cloned()).collect();

@@ -5,6 +5,8 @@
 //! instructions per cycle. Other fields are refined: a simulated machine measures the kernel under the model, and the
 //! difference in cycles changes the field. Held-out kernels determine no field. They show how well the model predicts.
 
+use std::ops::Range;
+
 use self::Derivation::{Cycles, IsAbove, IsBelow, PerCycle, Refined};
 use super::comparison::is_held_out;
 use super::sample::KernelSample;
@@ -40,6 +42,8 @@ struct Rule {
 const ROUND_UP_FROM: f64 = 0.3;
 /// Maximum value of a field in cycles.
 const CYCLES_MAX: i64 = 100_000;
+/// Fewer undisturbed windows have no interval of their median.
+const WINDOWS_WITH_INTERVAL_MIN: u64 = 6;
 /// Cycles are too uncertain if their interval is wider than this fraction of the cycles.
 const UNCERTAIN_RATIO: f64 = 0.2;
 
@@ -271,9 +275,15 @@ fn usable_kernel<'s>(
     Err(reason)
 }
 
-/// The cycles of a sample. The error says why they are absent or too uncertain.
+/// The cycles of a sample. The error says why they are absent or too uncertain. Kept data without numbers of windows, and
+/// medians of several processes, need no interval.
 pub(super) fn certain_cycles(sample: &KernelSample) -> Result<f64, String> {
     let figures = sample.figures.as_ref().map_err(Clone::clone)?;
+    let few_windows = figures.windows.filter(|windows| *windows < WINDOWS_WITH_INTERVAL_MIN);
+    if let (None, Some(windows)) = (figures.cycles_95, few_windows) {
+        // Next to a busy sibling, a few of very many windows count by coincidence.
+        return Err(format!("only {windows} windows were undisturbed, too few for an interval"));
+    }
     let (low, high) = figures.cycles_95.unwrap_or((figures.cycles, figures.cycles));
     if !sample.shared && (high - low) / figures.cycles > UNCERTAIN_RATIO {
         return Err(format!("{low:.1} to {high:.1} cycles, too uncertain (a busy sibling?)"));
@@ -494,12 +504,7 @@ pub fn undetermined_fields(host: &[KernelSample], conditions: &Conditions) -> Ve
         add(&["clock"], &reason);
         add(UNCORE_FIELDS, &reason);
     }
-    if let Some(ratio) = conditions.quietest_duration_ratio.filter(|ratio| *ratio > QUIET_RATIO_MAX)
-    {
-        let reason = format!(
-            "four chains of additions, or NOPs, took at least {ratio:.2} times as long as at four \
-             a cycle: the sibling was busy during the measurement, or the core has fewer units"
-        );
+    if let Some(reason) = reason_never_quiet(conditions) {
         let per_cycle = RULES.iter().filter(|rule| rule.derivation == PerCycle);
         let fields: Vec<&str> = per_cycle.map(|rule| rule.field).collect();
         add(&fields, &reason);
@@ -512,8 +517,36 @@ pub fn undetermined_fields(host: &[KernelSample], conditions: &Conditions) -> Ve
     undetermined
 }
 
-/// Fields whose time does not follow the core's clock. On a core that was held back, they would be too few core cycles.
-const UNCORE_FIELDS: &[&str] = &["memory_cycles", "memory_line_cycles"];
+/// Warnings about a measurement of `host` under conditions that change its cycles.
+#[must_use]
+pub fn condition_warnings(host: &[KernelSample], conditions: &Conditions) -> Vec<String> {
+    let held_back = reason_held_back(host, conditions).map(|reason| {
+        format!("{reason}: times of memory, and on some processors of L3, are too few core cycles")
+    });
+    let never_quiet = reason_never_quiet(conditions).map(|reason| {
+        format!("{reason}; with a busy sibling, kernels that need the core's units take longer")
+    });
+    held_back.into_iter().chain(never_quiet).collect()
+}
+
+/// The reason why no window may have had a quiet sibling hardware thread, or `None` if some had.
+fn reason_never_quiet(conditions: &Conditions) -> Option<String> {
+    let ratio = conditions.quietest_duration_ratio.filter(|ratio| *ratio > QUIET_RATIO_MAX)?;
+    Some(format!(
+        "four chains of additions, or NOPs, took at least {ratio:.2} times as long as at four a cycle: the sibling \
+         was busy during the measurement, or the core has fewer units"
+    ))
+}
+
+/// Fields whose time does not follow the core's clock. On a core that was held back, they would be too few core cycles. L3
+/// has a clock of its own on Intel's processors.
+const UNCORE_FIELDS: &[&str] = &[
+    "memory_cycles",
+    "memory_line_cycles",
+    "memory_write_cycles",
+    "l3_hit_cycles",
+    "l3.line_cycles",
+];
 
 /// The reason why the core ran below its full rate, or `None` if it did not.
 fn reason_held_back(host: &[KernelSample], conditions: &Conditions) -> Option<String> {
@@ -588,11 +621,20 @@ pub fn nested_page(host: &[KernelSample], conditions: &Conditions) -> Option<Fit
     })
 }
 
-/// Number of entries of the first-level data TLB: the largest number of pages whose chase takes at most a quarter
-/// longer than the chase through the fewest pages. Ignores chases whose cycles are too uncertain. Also returns the
-/// method, for the table `fields`. `None` if all certain chases are as fast.
+/// Where the first level of the data TLB ends, by chases through pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FirstTlb {
+    /// The possible numbers of entries. It starts at the largest number of pages whose chase takes at most a quarter longer
+    /// than the chase through the fewest pages, and ends before the next chase.
+    pub entries: Range<u32>,
+    /// The method, for the table `fields`.
+    pub method: String,
+}
+
+/// Where the first level of the data TLB ends. Ignores chases whose cycles are too uncertain. `None` if all certain chases
+/// are as fast.
 #[must_use]
-pub fn first_tlb_entries(host: &[KernelSample]) -> Option<(u32, String)> {
+pub fn first_tlb(host: &[KernelSample]) -> Option<FirstTlb> {
     let mut chases: Vec<(u32, f64, &str)> = host
         .iter()
         .filter(|sample| !is_held_out(&sample.name))
@@ -606,7 +648,8 @@ pub fn first_tlb_entries(host: &[KernelSample]) -> Option<(u32, String)> {
     let first_slow = chases.iter().position(|(_, cycles, _)| *cycles > shortest * 1.25)?;
     let (pages, _, name) = *chases.get(first_slow.checked_sub(1)?)?;
     let (next, ..) = chases[first_slow];
-    Some((pages, format!("{name} is as fast as fewer pages, pages_{next} is slower")))
+    let method = format!("{name} is as fast as fewer pages, pages_{next} is slower");
+    Some(FirstTlb { entries: pages..next, method })
 }
 
 #[cfg(test)]
@@ -805,11 +848,14 @@ mod tests {
     fn a_throttled_core_tells_neither_its_clock_nor_what_has_a_clock_of_its_own() {
         let check = |conditions: Conditions, host: &[KernelSample], expected: &str| {
             let all = undetermined_fields(host, &conditions);
-            for field in ["clock", "memory_cycles", "memory_line_cycles"] {
+            for field in ["clock"].iter().chain(UNCORE_FIELDS) {
                 let [reason] = &reasons(&all, field)[..] else { panic!("{field}: {all:?}") };
                 assert!(reason.contains(expected), "{reason}");
             }
-            assert_eq!(all.len(), 3);
+            assert_eq!(all.len(), 6);
+            // Who only compares the cycles must know it, too.
+            let [warning] = &condition_warnings(host, &conditions)[..] else { panic!() };
+            assert!(warning.contains(expected), "{warning}");
         };
         let conditions =
             |throttled, rate_ratio| Conditions { throttled, rate_ratio, ..Default::default() };
@@ -825,6 +871,8 @@ mod tests {
     #[test]
     fn a_sibling_that_is_never_quiet_leaves_widths() {
         let busy = Conditions { quietest_duration_ratio: Some(1.6), ..Conditions::default() };
+        let [warning] = &condition_warnings(&host(2.0), &busy)[..] else { panic!() };
+        assert!(warning.contains("at least 1.60 times"), "{warning}");
         let all = undetermined_fields(&host(2.0), &busy);
         for field in ["core.width", "core.units.integer.count", "core.data.wide_loads"] {
             let [why] = &reasons(&all, field)[..] else { panic!("{field}: {all:?}") };
@@ -865,14 +913,26 @@ mod tests {
                 sample(&format!("pages_{pages}"), cycles, (cycles, cycles))
             })
             .collect();
-        let (entries, _) = first_tlb_entries(&host).unwrap();
+        let entries = first_tlb(&host).unwrap().entries;
         let usable = |pages: &&&str| !is_held_out(&format!("pages_{pages}"));
         let expected = names.iter().filter(usable).map(|pages| pages.parse::<u32>().unwrap());
-        assert_eq!(Some(entries), expected.filter(|pages| *pages <= 96).max());
-        assert_eq!(first_tlb_entries(&host[..3]), None);
+        let (fast, slow): (Vec<u32>, Vec<u32>) = expected.partition(|pages| *pages <= 96);
+        assert_eq!(entries, fast.into_iter().max().unwrap()..slow.into_iter().min().unwrap());
+        assert_eq!(first_tlb(&host[..3]), None);
         // A chase that other work disturbed does not end the TLB early.
         let mut disturbed = host;
         disturbed[3] = sample("pages_64", 9.0, (4.0, 11.0));
-        assert_eq!(first_tlb_entries(&disturbed).unwrap().0, entries);
+        assert_eq!(first_tlb(&disturbed).unwrap().entries, entries);
+    }
+
+    #[test]
+    fn a_few_windows_determine_no_field() {
+        let mut few = sample("imul_4", 1.45, (0.0, 0.0));
+        let figures = few.figures.as_mut().unwrap();
+        (figures.cycles_95, figures.windows) = (None, Some(4));
+        assert!(certain_cycles(&few).unwrap_err().contains("only 4 windows"));
+        // Kept data may not say how many windows there were.
+        few.figures.as_mut().unwrap().windows = None;
+        assert_eq!(certain_cycles(&few), Ok(1.45));
     }
 }

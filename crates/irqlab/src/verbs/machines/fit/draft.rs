@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(model.l2_hit_cycles, Some(11));
         std::mem::take(&mut draft.undetermined).into_iter().for_each(|field| draft.set(field));
         let file = draft.file("");
-        for field in ["clock", "memory_cycles", "memory_line_cycles"] {
+        for field in ["clock", "memory_cycles", "memory_line_cycles", "memory_write_cycles"] {
             let line = format!("#   {field} | - | - | preset kept: the core was throttled 3 times");
             assert!(file.contains(&line), "{file}");
         }

@@ -1,9 +1,10 @@
 //! The fields of a fitted model that the machine or kept data state: its identity, clock, caches. `set_tlb` adds the first TLB,
 //! whose end several kernels show together.
 
+use std::ops::Range;
 use std::path::Path;
 
-use lab::kernels::fit::{Fitted, first_tlb_entries, preset_kept};
+use lab::kernels::fit::{FirstTlb, Fitted, first_tlb, preset_kept};
 use lab::kernels::{KernelSample, Processor};
 use live::host::{CacheFacts, HostFacts};
 use machine::SystemModel;
@@ -112,10 +113,23 @@ fn geometry(cache: &CacheFacts, table: &str) -> Option<Vec<Fitted>> {
     ])
 }
 
+/// Whether the draft's number of entries of the first data TLB is one of the possible numbers.
+fn is_possible(draft: &Draft, entries: &Range<u32>) -> bool {
+    let number = draft.number("dtlb.entries").and_then(|number| u32::try_from(number).ok());
+    number.is_some_and(|number| entries.contains(&number))
+}
+
 /// Sets the entries and ways of the first TLB for data, if the kernels show where that TLB ends.
 pub(super) fn set_tlb(draft: &mut Draft, host: &[KernelSample]) {
-    match first_tlb_entries(host) {
-        Some((entries, method)) => {
+    match first_tlb(host) {
+        Some(FirstTlb { entries, method }) if is_possible(draft, &entries) => {
+            let reason = format!("{method}: the preset's number is between them");
+            draft.set(preset_kept("dtlb.entries", &reason));
+        }
+        Some(FirstTlb { entries, method }) => {
+            // Nothing tells which of the possible numbers is right.
+            let method = format!("{method}: at least these entries");
+            let entries = entries.start;
             // A model's TLB has at most `WAYS_MAX` ways, so a larger TLB gets two or four sets.
             let sets = [1, 2, 4]
                 .into_iter()
@@ -184,5 +198,21 @@ mod tests {
         };
         assert_eq!(kib(0), ["\"48 KiB\"", "\"32 KiB\"", "\"1280 KiB\""]);
         assert_eq!(kib(16), ["\"32 KiB\"", "\"64 KiB\"", "\"2048 KiB\""]);
+    }
+
+    /// Zen 4 has 72 entries. Its kept data have chases through 64 and through 80 pages.
+    #[test]
+    fn a_number_of_tlb_entries_that_the_chases_allow_stays() {
+        let kept = crate::kernels::read_kept("zen4").unwrap();
+        let samples = kept.samples(&live::kernels::selected(&[]).unwrap());
+        let entries_after = |entries: u32| {
+            let set = [format!("dtlb.entries={entries}"), format!("dtlb.ways={}", entries / 2)];
+            let set: Vec<&str> = set.iter().map(String::as_str).collect();
+            let text = machine::schema::set(&models::text("zen4").unwrap(), &set).unwrap();
+            let mut draft = Draft { text, fitted: Vec::new(), undetermined: Vec::new() };
+            set_tlb(&mut draft, &samples);
+            draft.number("dtlb.entries")
+        };
+        assert_eq!([72, 64, 128].map(entries_after), [Some(72), Some(64), Some(64)]);
     }
 }
