@@ -98,7 +98,10 @@ impl Attached {
                 "events raw_syscalls/sys_enter and sys_exit into an instance's buffer".to_owned()
             }
             Attached::Bpftrace => Tool::Bpftrace.command_line(cpu),
-            Attached::Perf => Tool::Perf.command_line(cpu),
+            Attached::Perf => format!(
+                "{}: a lower bound, because samples that it loses cost less, and their number is not known",
+                Tool::Perf.command_line(cpu)
+            ),
         }
     }
 }
