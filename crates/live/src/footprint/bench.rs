@@ -23,6 +23,7 @@ use touch_loop::{InterruptTimes, Loop, Window, WindowConfig, wait_for_interrupt}
 
 use super::counters::{Counters, Misses};
 use super::geometry::{ByHand, geometry};
+use super::interrupt_line::StimulusLines;
 use super::kernel_counts::{
     CountDelta, ExpectedInterrupt, KernelCounts, verdict, verdict_with_ticks,
 };
@@ -106,7 +107,7 @@ pub struct LiveFootprint {
     random: Random,
     /// `None` before the first series, and after a series failed.
     current: Option<PreparedLevel>,
-    stimulus: Option<Box<dyn RaiseInterrupt>>,
+    stimulus: Option<RoutedStimulus>,
     /// Delays of the series' last interrupts from the start of their windows, cycles. Control
     /// windows use these delays.
     interrupt_delays: VecDeque<u64>,
@@ -140,6 +141,13 @@ struct PreparedLevel {
     curve: Option<lab::footprint::Curve>,
     /// `None` if the level's misses cannot be counted.
     counters: Option<Counters>,
+}
+
+/// A stimulus whose interrupts come to the loop's CPU.
+struct RoutedStimulus {
+    stimulus: Box<dyn RaiseInterrupt>,
+    /// Where the kernel counts its interrupts.
+    lines: StimulusLines,
 }
 
 fn failed(error: impl std::fmt::Display) -> BenchError {
@@ -235,7 +243,8 @@ impl LiveFootprint {
             (self.settings.device.as_deref(), &self.settings.far),
         )?;
         let (root, cpu) = (&self.root, self.settings.cpu);
-        route(root, cpu, stimulus.as_mut(), &mut self.route, self.settings.move_irq)?;
+        let how = (self.settings.watcher.other_devices(), self.settings.move_irq);
+        let lines = route(root, cpu, stimulus.as_mut(), &mut self.route, how)?;
         let same_level = self.current.take().filter(|current| current.level == level);
         let mut counters = Counters::open(&self.root, level, cpu);
         if let Err(reason) = &counters {
@@ -266,7 +275,7 @@ impl LiveFootprint {
         };
         let counters = counters.ok();
         self.current = Some(PreparedLevel { level, level_loop, geometry, curve, counters });
-        self.stimulus = Some(stimulus);
+        self.stimulus = Some(RoutedStimulus { stimulus, lines });
         Ok(ready)
     }
 
@@ -319,7 +328,7 @@ impl LiveFootprint {
         else {
             return Err(BenchError::Failed("no level is ready".to_owned()));
         };
-        let outcome = self.repetition(&mut current, stimulus.as_mut(), method, treatment);
+        let outcome = self.repetition(&mut current, &mut stimulus, method, treatment);
         (self.current, self.stimulus) = (Some(current), Some(stimulus));
         // On another CPU, the loop would have filled that CPU's caches.
         check_pinned(self.settings.cpu).and(outcome).map_err(failed)
@@ -334,10 +343,11 @@ impl LiveFootprint {
     fn repetition(
         &mut self,
         current: &mut PreparedLevel,
-        stimulus: &mut dyn RaiseInterrupt,
+        routed: &mut RoutedStimulus,
         method: Method,
         treatment: bool,
     ) -> io::Result<(Repetition, TraceTimes)> {
+        let RoutedStimulus { stimulus, lines } = routed;
         let delay = self.delay(current.level_loop.pass_cycles.max(1));
         let mut config =
             self.window_config(&current.level_loop, delay, method, current.counters.is_some());
@@ -380,9 +390,9 @@ impl LiveFootprint {
         }
         let request_cycles = opened.wrapping_sub(requested_at);
         self.remember(request_cycles, &window, treatment.then_some(opened));
-        let kind = treatment.then(|| stimulus.counted_as());
+        let lines = treatment.then_some(&*lines);
         let delta =
-            before.zip(after).map(|(before, after)| before.until(&after, self.settings.cpu, kind));
+            before.zip(after).map(|(before, after)| before.until(&after, self.settings.cpu, lines));
         let late_cycles = window.gap_at.wrapping_sub(requested_at.wrapping_add(delay)) as i64;
         let late_cycles_max =
             (self.clock.cycles(LATE_NS_MAX) + request_cycles + window.gap_cycles) as i64;
@@ -392,8 +402,11 @@ impl LiveFootprint {
             delta.is_none_or(|delta| delta.ticks == 0) || !self.is_tick(requested_at, &window)
         };
         let was_due_in_window = stimulus.comes_in_window() && request_cycles < delay;
-        let expected =
-            kind.map(|kind| ExpectedInterrupt { kind, came_when_due, was_due_in_window });
+        let expected = lines.map(|lines| ExpectedInterrupt {
+            is_in_tick_line: lines.count_ticks(),
+            came_when_due,
+            was_due_in_window,
+        });
         let excess = window.excess_cycles(level_loop.chunks(), treatment, level_loop.in_window);
         let times =
             TraceTimes { opened, ended, resumed: window.gap_at, stalled_cycles: window.gap_cycles };

@@ -1,4 +1,5 @@
-//! The lines of /proc/interrupts in which the kernel counts the interrupts of a stimulus.
+//! The lines of /proc/interrupts in which the kernel counts the interrupts of a stimulus: those that may count them, and
+//! those that a trial found.
 
 /// The local timer's line.
 pub const TICK: &str = "LOC";
@@ -24,5 +25,35 @@ impl CountedAs {
             CountedAs::Device => label.parse::<u32>().is_ok(),
             CountedAs::Arrival => label == "CAL" || label.parse::<u32>().is_ok(),
         }
+    }
+    /// Whether several devices have such lines.
+    #[must_use]
+    pub fn is_shared_with_other_devices(self) -> bool {
+        !matches!(self, CountedAs::Line(_))
+    }
+}
+
+/// The labels of the lines in which the kernel counts the interrupts of a stimulus on the loop's CPU. At least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StimulusLines(Vec<String>);
+
+impl StimulusLines {
+    /// `None` without a label.
+    #[must_use]
+    pub fn new(labels: impl IntoIterator<Item = String>) -> Option<StimulusLines> {
+        let labels: Vec<String> = labels.into_iter().collect();
+        (!labels.is_empty()).then_some(StimulusLines(labels))
+    }
+
+    /// Whether the line with this label is one of them.
+    #[must_use]
+    pub fn contain(&self, label: &str) -> bool {
+        self.0.iter().any(|line| line == label)
+    }
+
+    /// Whether the local timer's line is one of them. This line also counts ticks.
+    #[must_use]
+    pub fn count_ticks(&self) -> bool {
+        self.contain(TICK)
     }
 }

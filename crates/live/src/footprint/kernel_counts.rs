@@ -4,7 +4,7 @@
 use lab::footprint::sample::Verdict;
 use touch_loop::Window;
 
-use super::interrupt_line::{CountedAs, TICK};
+use super::interrupt_line::{StimulusLines, TICK};
 use crate::host::Root;
 use crate::host::interrupts::{Interrupts, increase, read_interrupts};
 use crate::threads::ThreadCounts;
@@ -41,18 +41,23 @@ impl KernelCounts {
         self.task = ThreadCounts::now();
     }
 
-    /// The increase on `cpu` until the later reading `after`. `kind`: how the kernel counts the stimulus; `None`
-    /// without a stimulus.
+    /// The increase on `cpu` until the later reading `after`. `lines`: the lines that count the stimulus; `None`
+    /// without a stimulus. Interrupts of other devices are others, whatever the stimulus.
     #[must_use]
-    pub fn until(&self, after: &KernelCounts, cpu: u32, kind: Option<CountedAs>) -> CountDelta {
+    pub fn until(
+        &self,
+        after: &KernelCounts,
+        cpu: u32,
+        lines: Option<&StimulusLines>,
+    ) -> CountDelta {
         let mut delta = CountDelta::default();
         for line in &after.interrupts.lines {
             let now = after.interrupts.count(&line.label, cpu).unwrap_or(0);
             let before = self.interrupts.count(&line.label, cpu).unwrap_or(0);
             // A line whose counter the kernel has made again had an unknown number of interrupts, at least one.
             let increase = increase(before, now).unwrap_or_else(|| now.max(1));
-            match kind {
-                Some(kind) if kind.is(&line.label) => delta.stimulus_interrupts += increase,
+            match lines {
+                Some(lines) if lines.contain(&line.label) => delta.stimulus_interrupts += increase,
                 _ if line.label == TICK => delta.ticks += increase,
                 _ => delta.other_interrupts += increase,
             }
@@ -68,8 +73,8 @@ impl KernelCounts {
 /// The interrupt that a treatment window expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpectedInterrupt {
-    /// How the kernel counts it.
-    pub kind: CountedAs,
+    /// Whether the kernel counts it in the local timer's line, which also counts ticks.
+    pub is_in_tick_line: bool,
     /// Whether the first gap began when the interrupt was due. If its time is not known: whether the first gap began apart
     /// from ticks.
     pub came_when_due: bool,
@@ -85,11 +90,10 @@ pub struct ExpectedInterrupt {
 /// a tick.
 #[must_use]
 pub fn verdict(delta: CountDelta, window: &Window, expected: Option<ExpectedInterrupt>) -> Verdict {
-    let may_be_tick =
-        delta.ticks > 0 || expected.is_some_and(|expected| expected.kind == CountedAs::Line(TICK));
+    let may_be_tick = delta.ticks > 0 || expected.is_some_and(|expected| expected.is_in_tick_line);
     let has_too_many = match expected {
         // The timer's line also counts ticks, so its count shows nothing.
-        Some(expected) if expected.kind == CountedAs::Line(TICK) => false,
+        Some(expected) if expected.is_in_tick_line => false,
         Some(_) => delta.stimulus_interrupts > 1,
         None => false,
     };
@@ -118,7 +122,7 @@ pub fn verdict(delta: CountDelta, window: &Window, expected: Option<ExpectedInte
 /// whether the interrupt came while lines were touched. The delay of the interrupt must ensure that.
 #[must_use]
 pub fn verdict_with_ticks(delta: CountDelta, expected: Option<ExpectedInterrupt>) -> Verdict {
-    let is_tick = expected.is_some_and(|expected| expected.kind == CountedAs::Line(TICK));
+    let is_tick = expected.is_some_and(|expected| expected.is_in_tick_line);
     if delta.switches_and_faults > 0 {
         return Verdict::Switched;
     }
@@ -139,20 +143,28 @@ mod tests {
 
     #[test]
     fn a_repetition_counts_when_the_one_interrupt_came_and_nothing_else() {
-        let tick = CountedAs::Line(TICK);
-        let timer =
-            Some(ExpectedInterrupt { kind: tick, came_when_due: true, was_due_in_window: true });
+        let timer = Some(ExpectedInterrupt {
+            is_in_tick_line: true,
+            came_when_due: true,
+            was_due_in_window: true,
+        });
         let disk = Some(ExpectedInterrupt {
-            kind: CountedAs::Device,
+            is_in_tick_line: false,
             came_when_due: true,
             was_due_in_window: false,
         });
-        let late =
-            Some(ExpectedInterrupt { kind: tick, came_when_due: false, was_due_in_window: true });
-        let before =
-            Some(ExpectedInterrupt { kind: tick, came_when_due: true, was_due_in_window: false });
+        let late = Some(ExpectedInterrupt {
+            is_in_tick_line: true,
+            came_when_due: false,
+            was_due_in_window: true,
+        });
+        let before = Some(ExpectedInterrupt {
+            is_in_tick_line: true,
+            came_when_due: true,
+            was_due_in_window: false,
+        });
         let early = Some(ExpectedInterrupt {
-            kind: CountedAs::Device,
+            is_in_tick_line: false,
             came_when_due: false,
             was_due_in_window: false,
         });
@@ -190,6 +202,30 @@ mod tests {
     }
 
     #[test]
+    fn an_interrupt_of_another_device_contaminates_a_window() {
+        let counts = |generator: u64, disk: u64| {
+            let text = format!(
+                "  CPU0\n 34: {generator} PCI-MSIX 0-edge  virtio4-input\n 36: {disk} PCI-MSIX 1-edge  virtio1-req.0\n"
+            );
+            KernelCounts { interrupts: parse_interrupts(&text), task: None }
+        };
+        let disk_lines = StimulusLines::new(["36".to_owned()]);
+        let expected = ExpectedInterrupt {
+            is_in_tick_line: false,
+            came_when_due: true,
+            was_due_in_window: false,
+        };
+        let verdict_with = |generator: u64, disk: u64| {
+            let delta =
+                counts(4, 7).until(&counts(4 + generator, 7 + disk), 0, disk_lines.as_ref());
+            verdict(delta, &Window { gaps: 1, ..Window::default() }, Some(expected))
+        };
+        assert_eq!(verdict_with(0, 1), Verdict::Accepted);
+        assert_eq!(verdict_with(1, 0), Verdict::Contaminated);
+        assert_eq!(verdict_with(1, 1), Verdict::Contaminated);
+    }
+
+    #[test]
     fn a_counter_that_wraps_or_is_made_again_is_no_large_number() {
         let counts = |timer: u64, card: u64| {
             let text =
@@ -223,7 +259,7 @@ mod tests {
     #[test]
     fn where_ticks_may_come_they_remove_nothing() {
         let disk = Some(ExpectedInterrupt {
-            kind: CountedAs::Device,
+            is_in_tick_line: false,
             came_when_due: true,
             was_due_in_window: false,
         });

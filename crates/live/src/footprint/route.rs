@@ -4,20 +4,14 @@
 //! Invariant: an IRQ's affinity is written into the journal before it is changed.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use lab::experiment::BenchError;
 
-use super::interrupt_line::CountedAs;
+use super::interrupt_line::{CountedAs, StimulusLines};
+use super::raised_lines::{OtherDevices, RaisedLine, find_raised_lines};
 use super::stimulus::RaiseInterrupt;
-use crate::host::interrupts::read_interrupts;
 use crate::host::{Root, format_cpu_list};
 use crate::journal::{Journal, Resource};
-
-/// Interrupts in a trial of a stimulus.
-const TRIALS: u64 = 8;
-/// Time that a trial waits for each interrupt.
-const TRIAL: Duration = Duration::from_millis(2);
 
 /// The moved IRQs. Dropping this restores their affinities; after a kill, the next start of irqlab restores them.
 #[derive(Default)]
@@ -70,7 +64,7 @@ impl Route {
 
 /// Makes sure that the interrupts of a stimulus come to `cpu`: raises it a few times, reads from the kernel's counts
 /// which CPU it interrupts, and moves the device's interrupt to `cpu` if that is another one. `moved` remembers what to
-/// restore.
+/// restore. Returns the lines in which the kernel counts the stimulus's interrupts of `cpu`.
 ///
 /// Fails if no interrupt arrives. Also fails if another CPU is interrupted, and `may_move` is false or the kernel refuses
 /// the move.
@@ -79,11 +73,11 @@ pub fn route(
     cpu: u32,
     stimulus: &mut dyn RaiseInterrupt,
     moved: &mut Route,
-    may_move: bool,
-) -> Result<(), BenchError> {
-    let first = trial(root, stimulus).map_err(BenchError::unavailable)?;
-    if first.iter().any(|line| line.cpus.contains(&cpu)) {
-        return Ok(());
+    (others, may_move): (OtherDevices, bool),
+) -> Result<StimulusLines, BenchError> {
+    let first = find_raised_lines(root, stimulus, others).map_err(BenchError::unavailable)?;
+    if let Some(lines) = lines_of_cpu(&first, cpu) {
+        return Ok(lines);
     }
     let Some(line) = first.first() else {
         return Err(BenchError::unavailable(format!(
@@ -101,59 +95,38 @@ pub fn route(
     moved
         .move_to(&line.label, cpu)
         .map_err(|error| BenchError::unavailable(format!("{reason}; {error}")))?;
-    let second = trial(root, stimulus).map_err(BenchError::unavailable)?;
-    if second.iter().any(|line| line.cpus.contains(&cpu)) {
-        Ok(())
-    } else {
-        Err(BenchError::unavailable(format!(
+    let second = find_raised_lines(root, stimulus, others).map_err(BenchError::unavailable)?;
+    lines_of_cpu(&second, cpu).ok_or_else(|| {
+        BenchError::unavailable(format!(
             "{reason}; irqlab moved the IRQ, but it does not arrive on CPU {cpu}"
-        )))
-    }
+        ))
+    })
 }
 
-/// A line of /proc/interrupts whose count rose in a trial.
-struct RaisedLine {
-    label: String,
-    /// Label and devices, for messages.
-    name: String,
-    /// CPUs on which the count rose.
-    cpus: Vec<u32>,
-}
-
-/// Raises the stimulus [`TRIALS`] times, and returns the lines that counted at least half of its interrupts, the
-/// busiest first. The error is a reason.
-fn trial(root: &Root, stimulus: &mut dyn RaiseInterrupt) -> Result<Vec<RaisedLine>, String> {
-    let unreadable = || "/proc/interrupts can't be read".to_owned();
-    let before = read_interrupts(root).ok_or_else(unreadable)?;
-    for _ in 0..TRIALS {
-        stimulus.schedule(Duration::from_micros(200)).map_err(|error| error.to_string())?;
-        // Busy-waits, because an IPI of membarrier(2) interrupts only a CPU on which a thread of this process runs.
-        let start = Instant::now();
-        while start.elapsed() < TRIAL {
-            std::hint::spin_loop();
-        }
-        stimulus.drain().map_err(|error| error.to_string())?;
-    }
-    let delta = read_interrupts(root).ok_or_else(unreadable)?.since(&before);
-    let mut raised: Vec<(u64, RaisedLine)> = Vec::new();
-    for line in delta.lines.iter().filter(|line| stimulus.counted_as().is(&line.label)) {
-        let is_raised = |count: &u64| *count >= TRIALS / 2;
-        let cpus = delta.cpus.iter().zip(&line.per_cpu).filter(|(_, count)| is_raised(count));
-        let cpus: Vec<u32> = cpus.map(|(cpu, _)| *cpu).collect();
-        if !cpus.is_empty() {
-            let name = format!("{} {}", line.label, line.actions.join(","));
-            raised.push((line.total(), RaisedLine { label: line.label.clone(), name, cpus }));
-        }
-    }
-    // The busiest first: in a trial, the stimulus raises more interrupts than any other source.
-    raised.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
-    Ok(raised.into_iter().map(|(_, line)| line).collect())
+/// The lines that rise on `cpu`. `None` without such a line.
+fn lines_of_cpu(raised: &[RaisedLine], cpu: u32) -> Option<StimulusLines> {
+    let on_cpu = raised.iter().filter(|line| line.cpus.contains(&cpu));
+    StimulusLines::new(on_cpu.map(|line| line.label.clone()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::interrupts::read_interrupts;
     use crate::journal::replay_dead_in;
+
+    #[test]
+    fn only_lines_that_rise_on_the_loops_cpu_count_its_interrupts() {
+        let line = |label: &str, cpus: &[u32]| RaisedLine {
+            label: label.to_owned(),
+            name: format!("{label} a device"),
+            cpus: cpus.to_vec(),
+        };
+        let raised = [line("36", &[1]), line("CAL", &[0]), line("37", &[0, 1])];
+        let lines = lines_of_cpu(&raised, 0).unwrap();
+        assert_eq!(["36", "CAL", "37"].map(|label| lines.contain(label)), [false, true, true]);
+        assert_eq!(lines_of_cpu(&raised, 2), None);
+    }
 
     /// A machine may refuse to move an interrupt (managed ones, some hosts). Then nothing is to be
     /// put back, and no journal remains for it.

@@ -1,5 +1,7 @@
 //! The observer of a traced repetition, and the times that depend on whether the machine is real or simulated.
 
+use super::raised_lines::OtherDevices;
+
 /// The largest level whose calibration costs a simulated machine little time of the host, in lines.
 const SMALL_LEVEL_LINES_MAX: u64 = 2_048;
 
@@ -13,6 +15,14 @@ pub enum Watcher {
 }
 
 impl Watcher {
+    /// Whether devices other than the stimulus's interrupt.
+    pub(super) fn other_devices(self) -> OtherDevices {
+        match self {
+            Watcher::Probes => OtherDevices::MayInterrupt,
+            Watcher::Outside => OtherDevices::AreQuiet,
+        }
+    }
+
     /// Shortest interruption of the loop, ns: kernel entry, the shortest handler, kernel exit. A chunk that takes
     /// longer counts as interrupted. The limit is lower on a simulated machine, where neither host nor firmware
     /// stalls a chunk. There, a timer's interrupt takes 550 ns on the model zen3.
