@@ -11,7 +11,8 @@ pub const AT_MOST: &str = "at most ";
 /// Stands before a number that is a lower bound.
 const AT_LEAST: &str = "at least ";
 
-/// The number of lines that an interrupt displaces, with its interval. An upper bound has no lower end. An absent number
+/// The number of lines that an interrupt displaces, with its interval. An upper bound is the upper end of its interval, and has no
+/// lower end. In runs of older versions, `displaced_lines` of an upper bound is the middle of its interval. An absent number
 /// may have an interval: it is below the detection limit, or the pass took longer than with all lines displaced. Its value
 /// is then the lower end if counters confirm it, or negative infinity. Time alone confirms no lower end: in runs of older
 /// versions, intervals without counters have one. `None` without both.
@@ -28,8 +29,9 @@ pub fn displaced(row: &Row<'_>) -> Option<Figure> {
             }
         });
     };
-    if *row.get("is_upper_bound") == Value::Bool(true) {
-        return Some(Figure { value, low: f64::NEG_INFINITY, high: value });
+    if is_upper_bound(row) {
+        let high = interval.map_or(value, |(_, high)| high);
+        return Some(Figure { value: high, low: f64::NEG_INFINITY, high });
     }
     Some(interval.map_or(Figure::with_unknown_error(value), |(low, high)| Figure {
         value,
@@ -38,11 +40,23 @@ pub fn displaced(row: &Row<'_>) -> Option<Figure> {
     }))
 }
 
+/// Whether the displaced lines of a row are an upper bound and no measurement.
+pub fn is_upper_bound(row: &Row<'_>) -> bool {
+    *row.get("is_upper_bound") == Value::Bool(true)
+}
+
+/// The displaced share of the level, for the number of [`displaced`]. `None` where the number or the share is absent or 0.
+pub fn displaced_share(row: &Row<'_>) -> Option<f64> {
+    let lines = row.number("displaced_lines").filter(|lines| *lines > 0.0)?;
+    let ratio = row.number("displaced_ratio").filter(|ratio| *ratio > 0.0)?;
+    Some(ratio * displaced(row)?.value / lines)
+}
+
 /// The words before the value of [`displaced`]. Empty for a measured number.
 pub fn displaced_bound(row: &Row<'_>) -> &'static str {
     match row.number("displaced_lines") {
         None => AT_LEAST,
-        Some(_) if *row.get("is_upper_bound") == Value::Bool(true) => AT_MOST,
+        Some(_) if is_upper_bound(row) => AT_MOST,
         Some(_) => "",
     }
 }

@@ -79,6 +79,9 @@ def _panel(axes: Axes, results: list[Row], curves: list[Row], stimuli: list[str]
             # A bound has no lower end. Runs of older versions have one.
             low = 0.0 if is_bound else row["displaced_ci95_low_lines"]
             high = row["displaced_ci95_high_lines"]
+            # A bound is the upper end. Runs of older versions have the middle of the interval.
+            if is_bound and high is not None:
+                lines = high
             across = axes.get_xaxis_transform()
             if low is not None and high is not None:
                 axes.plot([low, high], [height] * 2, color=colour, transform=across, linewidth=2)

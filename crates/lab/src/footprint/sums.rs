@@ -34,8 +34,17 @@ pub(super) struct LineEstimate {
     pub(super) lines: f64,
     /// Half the width of the 95 % confidence interval, lines.
     pub(super) half_width: f64,
-    /// Whether `lines` is only an upper bound of the displaced lines.
+    /// Upper end of the interval, not above the level's number of lines.
+    pub(super) upper_end: f64,
+    /// Whether the estimate is only an upper bound of the displaced lines.
     pub(super) is_upper_bound: bool,
+}
+
+impl LineEstimate {
+    /// The number in the table: the estimate, or the upper end of its interval if it is only an upper bound.
+    fn shown_lines(self) -> f64 {
+        if self.is_upper_bound { self.upper_end } else { self.lines }
+    }
 }
 
 /// A ratio, and half the width of its 95 % interval.
@@ -47,7 +56,8 @@ fn displaced(series: &Series, counted_by: CountedBy) -> Option<LineEstimate> {
         CountedBy::Counters => {
             let (misses, _) = beyond_control_with_spread(series, user_misses)?;
             let (lines, half_width) = (misses.mean, misses.half_width);
-            Some(LineEstimate { lines, half_width, is_upper_bound: false })
+            let upper_end = lines + half_width;
+            Some(LineEstimate { lines, half_width, upper_end, is_upper_bound: false })
         }
         CountedBy::Time => timed_lines(series),
     }
@@ -86,9 +96,12 @@ struct Row {
 impl Row {
     fn l1_sum(&self) -> Option<LineEstimate> {
         let (data, code) = self.l1d.zip(self.l1i)?;
+        let lines = data.lines + code.lines;
+        let half_width = data.half_width.hypot(code.half_width);
         Some(LineEstimate {
-            lines: data.lines + code.lines,
-            half_width: data.half_width.hypot(code.half_width),
+            lines,
+            half_width,
+            upper_end: (lines + half_width).min(data.upper_end + code.upper_end),
             is_upper_bound: data.is_upper_bound || code.is_upper_bound,
         })
     }
@@ -124,12 +137,12 @@ impl Row {
 }
 
 fn lines(estimate: Option<LineEstimate>) -> Option<f64> {
-    estimate.map(|estimate| estimate.lines)
+    estimate.map(LineEstimate::shown_lines)
 }
 
 fn columns<'a>() -> Columns<'a, Row> {
     let lines_column = |name: &str, bound: &str, doc: &str| {
-        let doc = format!("{doc} An upper bound if {bound}.");
+        let doc = format!("{doc} The upper end of the 95 % confidence interval if {bound}.");
         column(name, &doc).bound(bound, "≤").digits(4)
     };
     let bound_column = |name: &str, estimate: &str| {
@@ -175,10 +188,12 @@ fn columns<'a>() -> Columns<'a, Row> {
         .title("l1 sum lines")
         .interval(IntervalColumns::half_width("l1_sum_ci95_lines"))
         .real(|row: &Row| lines(row.l1_sum())),
-        ci95("l1_sum_ci95_lines", "l1_sum_lines")
+        ci95("l1_sum_ci95_lines", "l1_sum_lines, absent if l1_sum_is_upper_bound")
             .title("sum ± ci95")
             .digits(4)
-            .real(|row: &Row| row.l1_sum().map(|sum| sum.half_width)),
+            .real(|row: &Row| {
+                row.l1_sum().filter(|sum| !sum.is_upper_bound).map(|sum| sum.half_width)
+            }),
         lines_column("l2_lines", "l2_is_upper_bound", "Displaced lines of the L2 cache.")
             .real(|row: &Row| lines(row.l2)),
         column(
@@ -225,7 +240,7 @@ pub(super) fn sums(all: &[Series], absent: &mut Vec<Absence>) -> Table {
             let estimates = [l1d, l1i, l2];
             let shares = [0, 1, 2].map(|index| {
                 let level_lines = by_level[index]?.ready.geometry.lines();
-                Some(estimates[index]?.lines / level_lines as f64)
+                Some(estimates[index]?.shown_lines() / level_lines as f64)
             });
             if estimates.iter().flatten().count() >= 2 {
                 rows.push(Row { stimulus, method, counted_by, l1d, l1i, l2, shares });

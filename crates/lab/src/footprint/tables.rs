@@ -25,9 +25,12 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// Displaced lines by time. `None` below the detection limit.
+    /// Displaced lines by time. An upper bound is the upper end of the interval. `None` below the detection limit.
     fn lines(&self) -> Option<f64> {
-        self.estimates.lines?.count
+        let by_time = self.estimates.lines?;
+        let count = by_time.count?;
+        let is_bound = is_upper_bound(self.series, &self.estimates);
+        Some(if is_bound { by_time.interval.1 } else { count })
     }
 
     /// The 95 % interval of the displaced lines. If the time is only an upper bound, other misses can be all of it: the
@@ -77,7 +80,8 @@ fn columns<'a>(clock_hz: f64) -> Columns<'a, Row<'a>> {
         column(
             "displaced_lines",
             "Lines (entries) that one interrupt displaces, from the extra time of the pass \
-             after it and the calibration curve. Absent below detection_limit_lines.",
+             after it and the calibration curve. If is_upper_bound: the upper end of their interval. Absent below \
+             detection_limit_lines.",
         )
         .title("lines")
         .interval(IntervalColumns::bounds("displaced_ci95_low_lines", "displaced_ci95_high_lines"))
@@ -132,15 +136,17 @@ fn columns<'a>(clock_hz: f64) -> Columns<'a, Row<'a>> {
         .digits(4)
         .priority(80)
         .real(|row: &Row<'_>| row.estimates.lines.and_then(|by_time| by_time.limit_in_level())),
-        column("displaced_ratio", "displaced_lines over level_lines.")
+        column("displaced_ratio", "displaced_lines over level_lines. An upper bound if is_upper_bound.")
             .shown_as("of level", 85)
+            .bound("is_upper_bound", "≤")
             .real(|row: &Row<'_>| row.lines().map(|lines| lines / row.geometry().lines() as f64)),
-        column("displaced_bytes", "displaced_lines times line_bytes.").shown_as("size", 60).uint(
-            |row: &Row<'_>| {
-                row.lines()
-                    .map(|lines| (lines * f64::from(row.geometry().line_bytes)).round() as u64)
-            },
-        ),
+        column("displaced_bytes", "displaced_lines times line_bytes. An upper bound if is_upper_bound.")
+            .shown_as("size", 60)
+            .bound("is_upper_bound", "≤")
+            .uint(|row: &Row<'_>| {
+                let bytes = row.lines()? * f64::from(row.geometry().line_bytes);
+                Some(bytes.round() as u64)
+            }),
         column(
             "displaced_line_mean_cycles",
             "Cost of one displaced line, mean over the calibration curve, and over rounds, in cycles of the \
@@ -478,6 +484,7 @@ pub(super) fn timed_lines(series: &Series) -> Option<LineEstimate> {
     Some(LineEstimate {
         lines: by_time.count?,
         half_width: by_time.half_width,
+        upper_end: by_time.interval.1,
         is_upper_bound: is_upper_bound(series, &estimates),
     })
 }
@@ -632,6 +639,44 @@ mod tests {
             repetition.user_misses = repetition.user_misses.map(|misses| misses + 200);
         }
         assert_eq!(interval(all_lines), (None, [Some(256.0); 2], false));
+    }
+
+    /// A series without counters: its lines by time are only a bound. They are 100 with an interval of some lines.
+    fn timed_with_spread() -> Series {
+        let mut series = timed(100);
+        for (number, repetition) in (0_i64..).zip(&mut series.treatment) {
+            repetition.excess_cycles = Some(100 + (number % 3 - 1) * 20);
+        }
+        let repetitions = series.treatment.iter_mut().chain(&mut series.control);
+        repetitions.for_each(|repetition| repetition.user_misses = None);
+        series
+    }
+
+    #[test]
+    fn an_upper_bound_is_the_upper_end_in_each_column() {
+        let table = footprint_table(&[timed_with_spread()], 1e9, &mut Vec::new());
+        let row = &table.rows()[0];
+        let cell = |name: &str| table.get(row, name).unwrap().number().unwrap();
+        let high = cell("displaced_ci95_high_lines");
+        assert!((105.0..115.0).contains(&high), "{high}");
+        assert_eq!(cell("displaced_lines"), high);
+        assert_eq!(cell("displaced_ratio"), high / 256.0);
+        assert_eq!(cell("displaced_bytes"), (high * 32.0).round());
+        let bounds = ["displaced_lines", "displaced_ratio", "displaced_bytes"];
+        for column in table.columns.iter().filter(|column| bounds.contains(&&*column.name)) {
+            let expected =
+                record::Combine::Bound { flag: "is_upper_bound".into(), sign: "≤".into() };
+            assert_eq!(column.display.combine, Some(expected), "{}", column.name);
+        }
+        // The table of sums has the same bounds, and their sum is at most the sum of the upper ends.
+        let all = [Level::L1d, Level::L1i].map(|level| Series { level, ..timed_with_spread() });
+        let sums = sums(&all, &mut Vec::new());
+        let cell = |name: &str| sums.get(&sums.rows()[0], name).unwrap().number();
+        assert_eq!(cell("l1d_lines"), Some(high));
+        assert_eq!(cell("l1d_displaced_ratio"), Some(high / 256.0));
+        let half_width = (high - 100.0) * 2.0_f64.sqrt();
+        assert!((cell("l1_sum_lines").unwrap() - 200.0 - half_width).abs() < 1e-6);
+        assert_eq!(cell("l1_sum_ci95_lines"), None, "it is in the bound");
     }
 
     #[test]

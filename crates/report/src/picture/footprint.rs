@@ -8,7 +8,9 @@ use super::bars::{Bar, draw_panels};
 use super::palette::{BLUE, GREEN, ORANGE, VERMILION};
 use super::rows;
 use super::sheet::{Entry, Heading, Sheet, Undrawn};
-use crate::displaced::{displaced as displaced_lines, displaced_bound, most_displaced};
+use crate::displaced::{
+    displaced as displaced_lines, displaced_bound, displaced_share, is_upper_bound, most_displaced,
+};
 use crate::human::{self, Quantity};
 use crate::row::Row;
 
@@ -60,11 +62,6 @@ fn draw_levels(
     draw_panels(&heading, width, &panels, axis).map(Some)
 }
 
-/// Whether the displaced lines of a row are an upper bound and no measurement.
-fn is_upper_bound(row: &Row<'_>) -> bool {
-    *row.get("is_upper_bound") == record::Value::Bool(true)
-}
-
 /// A note about the rows without a number of lines, which have no bar. `None` without such rows.
 fn absent_note(table: &Table) -> Option<String> {
     let absent = rows(table).filter(|row| row.number("displaced_lines").is_none());
@@ -109,13 +106,13 @@ pub fn displaced(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         ..Heading::default()
     };
     draw_levels(heading, table, "displaced cache lines", width, |row| {
-        let value = row.number("displaced_lines")?.max(0.0);
+        row.number("displaced_lines")?;
+        let value = displaced_lines(row)?.value.max(0.0);
         let ends =
             row.number("displaced_ci95_low_lines").zip(row.number("displaced_ci95_high_lines"));
         let is_bound = is_upper_bound(row);
-        let share = row.number("displaced_ratio").filter(|share| *share > 0.0);
-        let share =
-            share.map_or(String::new(), |share| format!(", {} of it", human::percent(share)));
+        let share = displaced_share(row)
+            .map_or(String::new(), |share| format!(", {} of it", human::percent(share)));
         let sign = if is_bound { "≤ " } else { "" };
         Some(Bar {
             name: format!("{}, {}", row.value_text("stimulus"), row.value_text("method")),
@@ -215,7 +212,7 @@ mod tests {
             vec![row("disk", 266.0, false), row("timer", 300.0, true), row("ipi", -1.0, false)];
         let run = run_of(vec![table("footprint", &columns, rows)]);
         let title = displaced(&run, WIDTH).unwrap().unwrap().heading.title;
-        assert!(title.ends_with(": timer takes at most 300 of L1D"), "{title}");
+        assert!(title.ends_with(": timer takes at most 305 of L1D"), "{title}");
         let all_lines = |misses: Value| {
             let names = ["l1d", "net", "refined"].map(Value::from);
             let interval = [768.0, 768.0].map(Value::from);

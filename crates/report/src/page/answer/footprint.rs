@@ -3,7 +3,7 @@
 use record::Run;
 
 use super::{Answer, rivals};
-use crate::displaced::{AT_MOST, displaced, displaced_bound, most_displaced};
+use crate::displaced::{AT_MOST, displaced, displaced_bound, displaced_share, most_displaced};
 use crate::human;
 
 /// The stimulus that displaces most lines, and the cost of the displaced lines. `None` if no stimulus displaces any.
@@ -13,8 +13,8 @@ pub(super) fn footprint(run: &Run) -> Option<Answer> {
     let row = *possible_maxima.first()?;
     let lines = displaced(&row)?.value;
     let level = row.value_text("level").to_uppercase();
-    let share = row.number("displaced_ratio").filter(|ratio| *ratio > 0.0);
-    let share = share.map_or(String::new(), |ratio| format!(" ({} of it)", human::percent(ratio)));
+    let share = displaced_share(&row)
+        .map_or(String::new(), |ratio| format!(" ({} of it)", human::percent(ratio)));
     let bound = displaced_bound(&row);
     let stimulus = row.value_text("stimulus");
     let rivals_sentence = rivals(&possible_maxima, displaced, |row| row.value_text("stimulus"));

@@ -577,6 +577,41 @@ fn a_stimulus_below_its_detection_limit_may_displace_most() {
     assert_eq!(both, format!("{only} Also within its interval: disk."));
 }
 
+/// A row of table `footprint`: level, stimulus and method, then lines, the ends of the interval and the share of the level.
+fn footprint_fact(rows: &[(&str, &str, [f64; 4], bool)]) -> String {
+    let columns = [
+        ("level", Kind::Text),
+        ("stimulus", Kind::Text),
+        ("method", Kind::Text),
+        ("displaced_lines", Kind::Real),
+        ("displaced_ci95_low_lines", Kind::Real),
+        ("displaced_ci95_high_lines", Kind::Real),
+        ("displaced_ratio", Kind::Real),
+        ("is_upper_bound", Kind::Bool),
+    ];
+    let values = |(stimulus, method, numbers, is_bound): &(&str, &str, [f64; 4], bool)| {
+        let names = ["l1d", *stimulus, *method].map(Value::from);
+        let cells = names.into_iter().chain(numbers.map(Value::real));
+        cells.chain([Value::from(*is_bound)]).collect::<Vec<Value>>()
+    };
+    let rows = rows.iter().map(values).collect();
+    let run = run_of(vec![table("footprint", &columns, rows)]);
+    summarize(&Run { experiment: "footprint".to_owned(), ..run }).fact
+}
+
+#[test]
+fn a_bound_is_the_upper_end_of_its_interval() {
+    let bound = |numbers: [f64; 4]| ("ipi", "refined", numbers, true);
+    // The share is that of the bound, too.
+    let alone = footprint_fact(&[bound([617.5, 0.0, 673.7, 0.804])]);
+    let expected = "A ipi interrupt displaces at most 674 lines of L1D (87.7 % of it).";
+    assert_eq!(alone, expected);
+    let timer = ("timer", "refined", [700.0, 680.0, 720.0, 0.5], false);
+    let two = footprint_fact(&[bound([660.0, 0.0, 690.0, 0.4]), timer]);
+    assert!(two.starts_with("A timer interrupt displaces 700 lines of L1D"), "{two}");
+    assert!(two.ends_with("Also within its interval: ipi."), "{two}");
+}
+
 /// A timer's interrupt that sends is not the tick of the measured CPU.
 #[test]
 fn the_sender_of_an_interrupt_that_takes_most_time_is_in_the_answer() {
