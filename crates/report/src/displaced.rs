@@ -61,8 +61,8 @@ pub fn displaced_bound(row: &Row<'_>) -> &'static str {
     }
 }
 
-/// The row with most displaced lines, then the rows of its level that may have more, within the errors. A row without any
-/// figure may have more, unless its stimulus has a figure by another method. Empty if no row has a figure.
+/// The row with most displaced lines, then a row of each other stimulus that may displace more of the level, within the errors. A
+/// row without any figure may have more, unless its stimulus has a figure by another method. Empty if no row has a figure.
 pub fn most_displaced(table: &Table) -> Vec<Row<'_>> {
     let rows = || table.rows().iter().map(move |values| Row::new(table, values));
     let known = rows().filter_map(|row| Some((displaced(&row)?.value, row)));
@@ -73,7 +73,16 @@ pub fn most_displaced(table: &Table) -> Vec<Row<'_>> {
         on_level().any(|row| row.get("stimulus") == stimulus && displaced(&row).is_some())
     };
     let unknown = Figure::with_unknown_error(f64::NEG_INFINITY);
-    possible_extremes(on_level(), Extreme::Largest, |row| {
+    let mut rows = possible_extremes(on_level(), Extreme::Largest, |row| {
         displaced(row).or_else(|| (!has_figure(row.get("stimulus"))).then_some(unknown))
-    })
+    });
+    // Another method of the same stimulus is no other stimulus.
+    let mut seen: Vec<&Value> = Vec::new();
+    rows.retain(|row| {
+        let stimulus = row.get("stimulus");
+        let is_first = !seen.contains(&stimulus);
+        seen.push(stimulus);
+        is_first
+    });
+    rows
 }

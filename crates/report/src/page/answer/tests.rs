@@ -612,6 +612,20 @@ fn a_bound_is_the_upper_end_of_its_interval() {
     assert!(two.ends_with("Also within its interval: ipi."), "{two}");
 }
 
+#[test]
+fn another_method_of_a_stimulus_is_no_rival() {
+    let row = |stimulus, method, lines: f64| {
+        (stimulus, method, [lines, lines - 3.0, lines + 3.0, 0.25], false)
+    };
+    let timer = [row("timer", "basic", 60.0), row("timer", "refined", 62.0)];
+    let alone = "A timer interrupt displaces most: 62.0 lines of L1D (25.0 % of it).";
+    assert_eq!(footprint_fact(&timer), alone);
+    let disk = [row("disk", "basic", 61.0), row("disk", "refined", 60.0)];
+    let both = footprint_fact(&[timer, disk].concat());
+    let expected = "A timer interrupt displaces 62.0 lines of L1D (25.0 % of it). Also within its interval: disk.";
+    assert_eq!(both, expected);
+}
+
 /// A timer's interrupt that sends is not the tick of the measured CPU.
 #[test]
 fn the_sender_of_an_interrupt_that_takes_most_time_is_in_the_answer() {
