@@ -20,7 +20,9 @@ use stats::Random;
 pub use self::lines::Shape;
 use self::lines::{CodeLines, DataLines, Touch};
 use self::memory::Pages;
-pub use self::window::{ChunkLimits, ChunkTotals, Window, WindowConfig, wait_for_interrupt};
+pub use self::window::{
+    ChunkLimits, ChunkTotals, TimedPass, Window, WindowConfig, wait_for_interrupt,
+};
 use self::window::{basic, fill, pass, pass_times, refined};
 
 /// Points of the curve, without the point at which no lines are displaced.

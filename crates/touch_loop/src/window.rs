@@ -4,6 +4,8 @@
 //! The functions marked `inline(never)` are the measured code. They must treat chunks before and after the interrupt
 //! alike, and must store nothing per chunk.
 
+use lab::footprint::Method;
+
 use crate::clock::{now, now_after_work};
 use crate::lines::Touch;
 
@@ -57,6 +59,27 @@ pub struct Window {
     pub stalled_cycles: u64,
     /// When the first gap ended, by the clock.
     pub gap_at: u64,
+}
+
+/// Whether the timed pass after the interrupt touches all displaced lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimedPass {
+    Complete,
+    /// The lines that the interrupted chunk touched after the interrupt are missing, because the chunk's time also
+    /// contains the interrupt.
+    AfterInterruptedChunk,
+}
+
+impl TimedPass {
+    /// The timed pass of a method. In `basic` the loop idles when the interrupt comes, and a sham interrupt comes between two
+    /// chunks.
+    #[must_use]
+    pub fn of(method: Method, is_treatment: bool) -> TimedPass {
+        match method {
+            Method::Refined if is_treatment => TimedPass::AfterInterruptedChunk,
+            Method::Refined | Method::Basic => TimedPass::Complete,
+        }
+    }
 }
 
 /// A number of chunks and their total time.
@@ -129,20 +152,17 @@ impl Window {
     /// Excess time of the pass after the interrupt over the passes before it, cycles. `chunks`: the chunks of a
     /// complete pass. `None` if the pass after the interrupt is incomplete, or no chunk before it was timed.
     ///
-    /// If `interrupted`, the part of the interrupted chunk that was touched after the interrupt is missing: half a
-    /// chunk on average. The result is extrapolated by that.
+    /// In a pass after an interrupted chunk, half a chunk is missing on average. The result is extrapolated by that.
     #[must_use]
-    pub fn excess_cycles(
-        &self,
-        chunks: u64,
-        interrupted: bool,
-        limits: ChunkLimits,
-    ) -> Option<i64> {
+    pub fn excess_cycles(&self, chunks: u64, pass: TimedPass, limits: ChunkLimits) -> Option<i64> {
         if self.before.chunks == 0 || self.after.chunks != chunks {
             return None;
         }
         let excess = self.after.excess_cycles(self.before, limits)?;
-        let extrapolation = if interrupted { chunks as f64 / (chunks as f64 - 0.5) } else { 1.0 };
+        let extrapolation = match pass {
+            TimedPass::Complete => 1.0,
+            TimedPass::AfterInterruptedChunk => chunks as f64 / (chunks as f64 - 0.5),
+        };
         Some((excess * extrapolation).round() as i64)
     }
 }
@@ -453,6 +473,20 @@ mod tests {
     }
 
     #[test]
+    fn only_a_pass_after_an_interrupted_chunk_is_extrapolated() {
+        let limits = ChunkLimits { gap: u64::MAX, far: u64::MAX, displaced: 0 };
+        let totals = |chunks, cycles| ChunkTotals { chunks, far: 0, cycles };
+        let window = Window { before: totals(4, 400), after: totals(2, 260), ..Window::default() };
+        let excess = |method, is_treatment| {
+            window.excess_cycles(2, TimedPass::of(method, is_treatment), limits)
+        };
+        assert_eq!(excess(Method::Basic, true), Some(60));
+        assert_eq!(excess(Method::Basic, false), Some(60));
+        assert_eq!(excess(Method::Refined, false), Some(60));
+        assert_eq!(excess(Method::Refined, true), Some(80), "three halves of two chunks");
+    }
+
+    #[test]
     fn a_control_window_has_a_pass_after_the_sham_interrupt() {
         let limits = ChunkLimits { gap: u64::MAX, far: u64::MAX, displaced: 0 };
         let (window_cycles, rest_passes) = (u64::MAX / 2, Some(2));
@@ -462,8 +496,8 @@ mod tests {
         let window = refined(&mut touch, config);
         assert_eq!((window.after.chunks, window.gaps), (10, 0));
         assert_eq!(window.before.chunks + 40, touch.0); // one to warm up, the timed one, two after it
-        assert!(window.excess_cycles(10, false, limits).is_some());
-        assert_eq!(window.excess_cycles(11, false, limits), None);
+        assert!(window.excess_cycles(10, TimedPass::Complete, limits).is_some());
+        assert_eq!(window.excess_cycles(11, TimedPass::Complete, limits), None);
         let basic = basic(&mut touch, WindowConfig { window_cycles: 1000, ..config });
         assert_eq!((basic.after.chunks, basic.before.chunks), (10, 20));
     }

@@ -19,7 +19,7 @@ use lab::footprint::{
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::{Map, json};
 use stats::Random;
-use touch_loop::{InterruptTimes, Loop, Window, WindowConfig, wait_for_interrupt};
+use touch_loop::{InterruptTimes, Loop, TimedPass, Window, WindowConfig, wait_for_interrupt};
 
 use super::counters::{Counters, Misses};
 use super::geometry::{ByHand, geometry};
@@ -407,7 +407,8 @@ impl LiveFootprint {
             came_when_due,
             was_due_in_window,
         });
-        let excess = window.excess_cycles(level_loop.chunks(), treatment, level_loop.in_window);
+        let pass = TimedPass::of(method, treatment);
+        let excess = window.excess_cycles(level_loop.chunks(), pass, level_loop.in_window);
         let times =
             TraceTimes { opened, ended, resumed: window.gap_at, stalled_cycles: window.gap_cycles };
         let mut result = repetition(delta, &window, expected, excess, misses);
