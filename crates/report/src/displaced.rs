@@ -9,14 +9,18 @@ use crate::winner::{Extreme, Figure};
 /// Stands before a number that is an upper bound.
 pub const AT_MOST: &str = "at most ";
 /// Stands before a number that is a lower bound.
-const AT_LEAST: &str = "at least ";
+pub const AT_LEAST: &str = "at least ";
 
 /// The number of lines that an interrupt displaces, with its interval. An upper bound is the upper end of its interval, and has no
-/// lower end. In runs of older versions, `displaced_lines` of an upper bound is the middle of its interval. An absent number
+/// lower end. In runs of older versions, `displaced_lines` of an upper bound is the middle of its interval. Where
+/// more misses are counted than the time allows, the misses are a lower bound. An absent number
 /// may have an interval: it is below the detection limit, or the pass took longer than with all lines displaced. Its value
 /// is then the lower end if counters confirm it, or negative infinity. Time alone confirms no lower end: in runs of older
 /// versions, intervals without counters have one. `None` without both.
 pub fn displaced(row: &Row<'_>) -> Option<Figure> {
+    if let Some(counted) = more_misses(row) {
+        return Some(counted);
+    }
     let interval =
         row.number("displaced_ci95_low_lines").zip(row.number("displaced_ci95_high_lines"));
     let Some(value) = row.number("displaced_lines") else {
@@ -40,8 +44,17 @@ pub fn displaced(row: &Row<'_>) -> Option<Figure> {
     }))
 }
 
+/// The counted misses of a row whose lines by time are fewer, beyond both intervals. Prefetchers hide misses, so the value is a
+/// lower bound. `None` if time and counters agree.
+fn more_misses(row: &Row<'_>) -> Option<Figure> {
+    let lines_max = row.number("displaced_ci95_high_lines")?;
+    let (misses, half_width) = row.number("user_misses").zip(row.number("user_misses_ci95"))?;
+    let (low, high) = (misses - half_width, misses + half_width);
+    (lines_max < low).then_some(Figure { value: low, low, high })
+}
+
 /// Whether the displaced lines of a row are an upper bound and no measurement.
-pub fn is_upper_bound(row: &Row<'_>) -> bool {
+fn is_upper_bound(row: &Row<'_>) -> bool {
     *row.get("is_upper_bound") == Value::Bool(true)
 }
 
@@ -56,6 +69,7 @@ pub fn displaced_share(row: &Row<'_>) -> Option<f64> {
 pub fn displaced_bound(row: &Row<'_>) -> &'static str {
     match row.number("displaced_lines") {
         None => AT_LEAST,
+        Some(_) if more_misses(row).is_some() => AT_LEAST,
         Some(_) if is_upper_bound(row) => AT_MOST,
         Some(_) => "",
     }
@@ -85,4 +99,35 @@ pub fn most_displaced(table: &Table) -> Vec<Row<'_>> {
         is_first
     });
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use record::Kind;
+
+    use super::*;
+    use crate::picture::tests::table;
+
+    #[test]
+    fn counted_misses_above_the_time_are_a_lower_bound() {
+        let columns = [
+            "displaced_lines",
+            "displaced_ci95_low_lines",
+            "displaced_ci95_high_lines",
+            "user_misses",
+            "user_misses_ci95",
+        ];
+        let columns: Vec<(&str, Kind)> = columns.map(|name| (name, Kind::Real)).to_vec();
+        let figure = |lines: Option<f64>, misses: f64| {
+            let cells = [lines, Some(41.2), Some(43.75), Some(misses), Some(0.75)];
+            let table = table("footprint", &columns, vec![cells.map(Value::from).to_vec()]);
+            let row = Row::new(&table, &table.rows()[0]);
+            (displaced(&row), displaced_bound(&row))
+        };
+        let counted = Figure { value: 47.75, low: 47.75, high: 49.25 };
+        assert_eq!(figure(Some(42.5), 48.5), (Some(counted), AT_LEAST));
+        assert_eq!(figure(None, 48.5), (Some(counted), AT_LEAST));
+        let timed = Figure { value: 42.5, low: 41.2, high: 43.75 };
+        assert_eq!(figure(Some(42.5), 44.0), (Some(timed), ""));
+    }
 }

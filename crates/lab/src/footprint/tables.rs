@@ -81,7 +81,7 @@ fn columns<'a>(clock_hz: f64) -> Columns<'a, Row<'a>> {
             "displaced_lines",
             "Lines (entries) that one interrupt displaces, from the extra time of the pass \
              after it and the calibration curve. If is_upper_bound: the upper end of their interval. Absent below \
-             detection_limit_lines.",
+             detection_limit_lines, and if more misses are counted than the time allows.",
         )
         .title("lines")
         .interval(IntervalColumns::bounds("displaced_ci95_low_lines", "displaced_ci95_high_lines"))
@@ -371,7 +371,14 @@ fn estimate(series: &Series) -> Estimates {
     if series.ready.curve.is_none() {
         return estimates(indirect_cost, None, user_misses.and_then(reason_wide_interval));
     }
-    let reason = match &by_time {
+    let refuted = user_misses
+        .zip(by_time)
+        .and_then(|(misses, by_time)| reason_refuted(series, misses, &by_time));
+    let by_time = by_time.map(|by_time| match refuted {
+        Some(_) => DisplacedLines { count: None, ..by_time },
+        None => by_time,
+    });
+    let reason = refuted.or_else(|| match &by_time {
         None if rounds::flat_rounds(series).len() < series.rounds.len() => {
             reason_flat_rounds(series)
                 .map(|flat| format!("{flat}; fewer than {ROUNDS_MIN} other rounds count"))
@@ -393,7 +400,7 @@ fn estimate(series: &Series) -> Estimates {
         Some(by_time) => user_misses
             .and_then(|misses| reason_disagreement(misses, by_time))
             .or_else(|| reason_wide_lines(by_time)),
-    };
+    });
     estimates(indirect_cost, by_time, reason)
 }
 
@@ -431,13 +438,27 @@ fn reason_wide_lines(by_time: &DisplacedLines) -> Option<String> {
 /// The reason for a row whose time and counters disagree: their intervals do not overlap, and their numbers differ by
 /// more than [`DISAGREE_RATIO`]. `None` if they agree, or the number of lines is not known.
 fn reason_disagreement(user_misses: Mean, by_time: &DisplacedLines) -> Option<String> {
-    let (low, high) = by_time.interval;
     let Mean { mean, half_width, .. } = user_misses;
-    let intervals_are_apart = low > mean + half_width || high < mean - half_width;
+    let counts_fewer = mean + half_width < by_time.interval.0;
+    let intervals_are_apart = counts_fewer || counts_more(user_misses, by_time);
     let lines = by_time.count?;
     let numbers_differ = (lines - mean).abs() > DISAGREE_RATIO * mean.abs();
     (intervals_are_apart && numbers_differ)
         .then(|| format!("time and counters disagree: {lines:.1} lines and {mean:.1} misses"))
+}
+
+/// The reason for a row without a number of lines, because the time is too short for the counted misses. Only where the time would
+/// be a bound: with several lines in a chunk, or below the detection limit.
+fn reason_refuted(series: &Series, user_misses: Mean, by_time: &DisplacedLines) -> Option<String> {
+    let would_be_bound = series.ready.chunk_lines > 1 || by_time.count.is_none();
+    let is_refuted = would_be_bound && counts_more(user_misses, by_time);
+    let (high, misses) = (by_time.interval.1, user_misses.mean);
+    is_refuted.then(|| {
+        format!(
+            "time and counters disagree: at most {high:.1} lines by time and {misses:.1} counted misses, \
+             so the lines by time are too few"
+        )
+    })
 }
 
 /// The rounds whose curve does not rise, in words. `None` if all curves rise, or if fewer than
@@ -529,13 +550,17 @@ pub(super) fn footprint_table(all: &[Series], clock_hz: f64, absent: &mut Vec<Ab
 }
 
 /// Whether the lines by time are only an upper bound, because the extra time also includes misses in TLBs and other
-/// caches. They are exact only if the clock times single lines, and the counters do not show fewer misses.
+/// caches. They are exact only if the clock times single lines, and the counters do not show fewer misses. They are no
+/// bound if the counters show more misses.
 fn is_upper_bound(series: &Series, estimates: &Estimates) -> bool {
-    let counts_fewer = |(misses, by_time): (Mean, DisplacedLines)| {
-        misses.mean + misses.half_width < by_time.interval.0
-    };
-    let counted = estimates.user_misses.zip(estimates.lines);
-    series.ready.chunk_lines > 1 || counted.is_none_or(counts_fewer)
+    let Some((misses, by_time)) = estimates.user_misses.zip(estimates.lines) else { return true };
+    let counts_fewer = misses.mean + misses.half_width < by_time.interval.0;
+    !counts_more(misses, &by_time) && (series.ready.chunk_lines > 1 || counts_fewer)
+}
+
+/// Whether more misses are counted than the time allows, beyond both intervals.
+fn counts_more(user_misses: Mean, by_time: &DisplacedLines) -> bool {
+    by_time.interval.1 < user_misses.mean - user_misses.half_width
 }
 
 /// Table `calibration`: the curves that convert times to lines, one row per point.
@@ -607,6 +632,34 @@ mod tests {
             let has_reason = estimates.reason.as_ref().is_some_and(|why| why.contains("disagree"));
             let is_bound = is_upper_bound(&timed(cycles), &estimates);
             assert_eq!((has_reason, is_bound), (disagrees, bound), "{cycles}");
+        }
+    }
+
+    #[test]
+    fn a_time_below_the_counted_misses_is_no_bound_whatever_the_chunk() {
+        // 100 misses are counted.
+        let row_of = |cycles: i64| {
+            let mut series = timed(cycles);
+            series.ready.chunk_lines = 32;
+            let mut absent = Vec::new();
+            let table = footprint_table(&[series], 1e9, &mut absent);
+            let cell = |name: &str| table.get(&table.rows()[0], name).unwrap().clone();
+            let [lines, low] =
+                ["displaced_lines", "displaced_ci95_low_lines"].map(|name| cell(name).number());
+            let reasons: Vec<String> = absent.into_iter().map(|absence| absence.reason).collect();
+            (lines, low, cell("is_upper_bound"), reasons)
+        };
+        let above = row_of(105);
+        assert_eq!(above, (Some(105.0), Some(0.0), record::Value::from(true), Vec::new()));
+        for (cycles, lines) in [(80, "80.0"), (97, "97.0")] {
+            let (number, low, is_bound, reasons) = row_of(cycles);
+            assert_eq!((number, low), (None, Some(cycles as f64)));
+            assert_eq!(is_bound, record::Value::Absent);
+            let expected = format!(
+                "time and counters disagree: at most {lines} lines by time and 100.0 counted misses, so the \
+                 lines by time are too few"
+            );
+            assert_eq!(reasons, [expected]);
         }
     }
 

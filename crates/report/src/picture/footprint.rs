@@ -9,7 +9,8 @@ use super::palette::{BLUE, GREEN, ORANGE, VERMILION};
 use super::rows;
 use super::sheet::{Entry, Heading, Sheet, Undrawn};
 use crate::displaced::{
-    displaced as displaced_lines, displaced_bound, displaced_share, is_upper_bound, most_displaced,
+    AT_LEAST, AT_MOST, displaced as displaced_lines, displaced_bound, displaced_share,
+    most_displaced,
 };
 use crate::human::{self, Quantity};
 use crate::row::Row;
@@ -91,7 +92,7 @@ pub fn displaced(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     else {
         return Ok(None);
     };
-    let mut notes = vec!["Whiskers: 95 % intervals. Orange: an upper bound.".to_owned()];
+    let mut notes = vec!["Whiskers: 95 % intervals. Orange: a bound.".to_owned()];
     notes.extend(absent_note(table));
     let heading = Heading {
         title: format!(
@@ -107,19 +108,20 @@ pub fn displaced(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     };
     draw_levels(heading, table, "displaced cache lines", width, |row| {
         row.number("displaced_lines")?;
-        let value = displaced_lines(row)?.value.max(0.0);
-        let ends =
-            row.number("displaced_ci95_low_lines").zip(row.number("displaced_ci95_high_lines"));
-        let is_bound = is_upper_bound(row);
+        let figure = displaced_lines(row)?;
+        let value = figure.value.max(0.0);
         let share = displaced_share(row)
             .map_or(String::new(), |share| format!(", {} of it", human::percent(share)));
-        let sign = if is_bound { "≤ " } else { "" };
+        let sign = match displaced_bound(row) {
+            AT_MOST => "≤ ",
+            AT_LEAST => "≥ ",
+            _ => "",
+        };
         Some(Bar {
             name: format!("{}, {}", row.value_text("stimulus"), row.value_text("method")),
-            parts: vec![(value, if is_bound { ORANGE } else { BLUE })],
-            // A bound has no lower end. Runs of older versions have one.
-            interval: ends
-                .map(|(low, high)| (if is_bound { 0.0 } else { low.max(0.0) }, high.max(0.0))),
+            parts: vec![(value, if sign.is_empty() { BLUE } else { ORANGE })],
+            // An upper bound has no lower end.
+            interval: figure.has_upper_end().then_some((figure.low.max(0.0), figure.high.max(0.0))),
             label: format!("{sign}{}", human::number(value)),
             detail: format!(" lines{share}"),
         })
