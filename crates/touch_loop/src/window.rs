@@ -53,7 +53,7 @@ pub struct Window {
     pub after: ChunkTotals,
     /// Number of gaps: chunks that took so long that something interrupted them.
     pub gaps: u32,
-    /// Duration of the longest gap.
+    /// Duration of the longest gap, with the interrupted chunk in `refined`.
     pub gap_cycles: u64,
     /// Duration of all gaps together.
     pub stalled_cycles: u64,
@@ -147,6 +147,17 @@ impl Window {
         self.gaps += 1;
         self.stalled_cycles += cycles;
         self.gap_cycles = self.gap_cycles.max(cycles);
+    }
+
+    /// How long the interrupt stalled the loop, cycles: the longest gap without the usual time of the interrupted chunk. The
+    /// gaps of `basic` are already without idle time. Misses of the interrupted chunk itself remain.
+    #[must_use]
+    pub fn stall_cycles(&self, method: Method) -> u64 {
+        let chunk_cycles = match method {
+            Method::Refined => self.before.chunk_cycles().unwrap_or(0.0),
+            Method::Basic => 0.0,
+        };
+        self.gap_cycles.saturating_sub(chunk_cycles.round() as u64)
     }
 
     /// Excess time of the pass after the interrupt over the passes before it, cycles. `chunks`: the chunks of a
@@ -484,6 +495,16 @@ mod tests {
         assert_eq!(excess(Method::Basic, false), Some(60));
         assert_eq!(excess(Method::Refined, false), Some(60));
         assert_eq!(excess(Method::Refined, true), Some(80), "three halves of two chunks");
+    }
+
+    #[test]
+    fn a_stall_is_without_the_interrupted_chunk() {
+        let before = ChunkTotals { chunks: 10, far: 0, cycles: 200 };
+        let window = Window { before, gaps: 1, gap_cycles: 100, ..Window::default() };
+        assert_eq!(window.stall_cycles(Method::Refined), 80);
+        assert_eq!(window.stall_cycles(Method::Basic), 100, "the loop idled");
+        let untimed = Window { before: ChunkTotals::default(), ..window };
+        assert_eq!(untimed.stall_cycles(Method::Refined), 100);
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub struct Repetition {
     /// Duration of the pass over all lines after the interrupt, minus the duration of a pass before the interrupt,
     /// cycles. The clock's resolution can make the difference negative. `None` if the repetition was not timed.
     pub excess_cycles: Option<i64>,
-    /// How long the interrupt stalled the loop, cycles.
+    /// How long the interrupt stalled the loop, without the usual time of the interrupted chunk, cycles.
     pub stalled_cycles: Option<u64>,
     /// Misses in user mode in the window. `None` without counters.
     pub user_misses: Option<u64>,

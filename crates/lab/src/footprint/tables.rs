@@ -165,9 +165,13 @@ fn columns<'a>(clock_hz: f64) -> Columns<'a, Row<'a>> {
         ci95("indirect_ci95_ns", "indirect_mean_ns").real(move |row: &Row<'_>| {
             row.estimates.indirect_cost.map(|cycles| ns(cycles.half_width))
         }),
-        us_column("stalled_p50_ns", "Median time that the interrupt stalled the loop.")
-            .shown_as("stalled p50", 88)
-            .uint(move |row: &Row<'_>| stalled_median(&row.series.treatment).map(whole_ns)),
+        us_column(
+            "stalled_p50_ns",
+            "Median time that the interrupt stalled the loop: the time of the interrupted chunk of \
+             lines less its usual time. Misses of this chunk are in it.",
+        )
+        .shown_as("stalled p50", 88)
+        .uint(move |row: &Row<'_>| stalled_median(&row.series.treatment).map(whole_ns)),
         column("round_count", "Rounds, each with new memory and a new calibration; 1: no rounds.")
             .detail()
             .uint(|row: &Row<'_>| row.series.rounds.len().max(1)),

@@ -28,7 +28,7 @@ pub struct TraceTimes {
     pub ended: u64,
     /// Time when the loop resumed after it was stalled.
     pub resumed: u64,
-    /// How long the loop was stalled.
+    /// How long the loop was stalled, with the interrupted chunk.
     pub stalled_cycles: u64,
 }
 

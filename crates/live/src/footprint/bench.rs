@@ -411,7 +411,7 @@ impl LiveFootprint {
         let excess = window.excess_cycles(level_loop.chunks(), pass, level_loop.in_window);
         let times =
             TraceTimes { opened, ended, resumed: window.gap_at, stalled_cycles: window.gap_cycles };
-        let mut result = repetition(delta, &window, expected, excess, misses);
+        let mut result = repetition(delta, (&window, method), expected, excess, misses);
         if matches!(result.verdict, Verdict::Contaminated | Verdict::NotInterrupted) {
             // Perhaps the tick came in the window, because another interrupt was taken for it. Each later sleep would end
             // at the same wrong time.
@@ -606,7 +606,7 @@ impl Drop for LiveFootprint {
 /// verdict is contaminated.
 fn repetition(
     delta: Option<CountDelta>,
-    window: &Window,
+    (window, method): (&Window, Method),
     expected: Option<ExpectedInterrupt>,
     excess_cycles: Option<i64>,
     misses: Option<Misses>,
@@ -617,7 +617,7 @@ fn repetition(
     Repetition {
         verdict: if is_late { Verdict::NotInterrupted } else { verdict },
         excess_cycles,
-        stalled_cycles: expected.map(|_| window.gap_cycles),
+        stalled_cycles: expected.map(|_| window.stall_cycles(method)),
         user_misses: misses.map(|misses| misses.user),
         kernel_misses: misses.map(|misses| misses.kernel),
         window: None,
