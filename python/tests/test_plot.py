@@ -18,6 +18,7 @@ from matplotlib.lines import Line2D
 
 import irqlab
 from irqlab import plot
+from irqlab.plot._footprint import _lines
 from irqlab.plot._handlers import _label
 from irqlab.plot._style import context_name, human_ns, human_number, plain
 
@@ -150,6 +151,17 @@ def test_curves_of_a_footprint_are_the_calibration(made_runs: MakeRun) -> None:
     frame = frame[(frame["level"] == "l1d") & (frame["stimulus"] == "timer")]
     expected = frame.groupby("displaced_lines")["excess_cycles"].median()
     assert points(curves[0]) == [[lines, excess] for lines, excess in expected.items()]
+
+
+def test_a_bound_of_displaced_lines_is_the_upper_end_of_its_interval() -> None:
+    row = {
+        "displaced_lines": 617.5,
+        "displaced_ci95_high_lines": 673.7,
+        "is_upper_bound": True,
+    }
+    assert _lines(row) == 673.7
+    assert _lines({**row, "is_upper_bound": False}) == 617.5
+    assert _lines({**row, "displaced_lines": None}) is None
 
 
 def test_absent_values_are_not_drawn_as_zero(made_runs: MakeRun) -> None:

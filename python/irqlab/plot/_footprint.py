@@ -72,16 +72,13 @@ def _panel(axes: Axes, results: list[Row], curves: list[Row], stimuli: list[str]
         # Each stimulus a little above the last, so that intervals do not cover one another.
         height = 0.03 + 0.05 * place
         for row in results:
-            lines = row["displaced_lines"]
+            lines = _lines(row)
             if row["stimulus"] != stimulus or lines is None:
                 continue
             is_bound = row["is_upper_bound"] is True
             # A bound has no lower end. Runs of older versions have one.
             low = 0.0 if is_bound else row["displaced_ci95_low_lines"]
             high = row["displaced_ci95_high_lines"]
-            # A bound is the upper end. Runs of older versions have the middle of the interval.
-            if is_bound and high is not None:
-                lines = high
             across = axes.get_xaxis_transform()
             if low is not None and high is not None:
                 axes.plot([low, high], [height] * 2, color=colour, transform=across, linewidth=2)
@@ -108,6 +105,17 @@ def _panel(axes: Axes, results: list[Row], curves: list[Row], stimuli: list[str]
         axes.set_ylim(0, 1)
         axes.yaxis.set_visible(False)
     axes.legend(fontsize="small", frameon=False, title="stimulus", alignment="left")
+
+
+def _lines(row: Row) -> float | None:
+    """The displaced lines of a row. A bound is the upper end of its interval.
+
+    Runs of older versions have the middle of the interval as a bound.
+    """
+    lines: float | None = row["displaced_lines"]
+    high: float | None = row["displaced_ci95_high_lines"]
+    is_bound = row["is_upper_bound"] is True and lines is not None and high is not None
+    return high if is_bound else lines
 
 
 def _curve(rows_of_series: list[Row]) -> list[tuple[int, float]]:
