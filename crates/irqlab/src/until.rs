@@ -1,4 +1,4 @@
-//! The option `--until` of experiments in simulated machines. `irqlab handlers` and `irqlab noise` have it.
+//! The option `--until` of experiments in simulated machines. `irqlab handlers`, `irqlab noise` and `irqlab services` have it.
 
 use std::str::FromStr;
 
@@ -17,6 +17,23 @@ impl FromStr for UntilArg {
         }
         let rule = text.parse::<StopRule>().map_err(|error| format!("{error}; or end"))?;
         Ok(UntilArg(Some(rule)))
+    }
+}
+
+/// The value of `--until` of `irqlab services`. `None` stands for `end`: the workload ends the window.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkloadUntilArg(pub Option<StopRule>);
+
+impl FromStr for WorkloadUntilArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<WorkloadUntilArg, String> {
+        if text == "end" {
+            return Ok(WorkloadUntilArg(None));
+        }
+        let rule =
+            StopRule::parse_instructions(text).map_err(|error| format!("{error}; or end"))?;
+        Ok(WorkloadUntilArg(Some(rule)))
     }
 }
 

@@ -37,6 +37,7 @@ use crate::time::withheld::Withholding;
 use crate::writer::{Ending, Writer};
 use plugin_interface::options::{Options, User};
 use plugin_interface::symbols::Action;
+use plugin_interface::until::StopRule;
 use simrecord::counters::{Counts, INSTRUCTIONS, TIME};
 use simrecord::marker;
 use simrecord::record::{CountersOf, Hotplug, HotplugState, Marker, Notice, Record, Withheld};
@@ -377,9 +378,9 @@ impl Session {
         }
     }
 
-    /// Closes the open region early if its spans are enough by the rule of the options ([`Options::until`]) and the time to
-    /// close it has come ([`CloseTime`](crate::guest::close_time::CloseTime)). Does nothing inside an interrupt or exception.
-    /// Call it between two blocks of `vcpu`.
+    /// Closes the open region early if it has measured enough by the rule of the options ([`Options::until`]). A rule for spans
+    /// also waits for the time to close ([`CloseTime`](crate::guest::close_time::CloseTime)). Does nothing inside an interrupt
+    /// or exception. Call it between two blocks of `vcpu`.
     ///
     /// The guest keeps its window open for a fixed time. The rest of the window is not recorded: the guest's clock
     /// jumps to the window's end when the level changes. Marker, counts and contexts are written before the region
@@ -390,9 +391,14 @@ impl Session {
             return;
         }
         let opening_cycle = self.regions.opening_cycle(vcpu as usize);
-        let now = cpu::with_vcpu(vcpu, |cpu| cpu.counts())[TIME];
-        let open_ns = self.clock.ns_of(now.saturating_sub(opening_cycle));
-        if !self.spans.end_region(open_ns) {
+        let is_due = if let StopRule::Instructions(count) = stop_rule.enough {
+            self.instructions_in_region() >= count
+        } else {
+            let now = cpu::with_vcpu(vcpu, |cpu| cpu.counts())[TIME];
+            let open_ns = self.clock.ns_of(now.saturating_sub(opening_cycle));
+            self.spans.end_region(open_ns)
+        };
+        if !is_due {
             return;
         }
         let is_inside_span =
@@ -411,6 +417,14 @@ impl Session {
         self.clock_jump_ns = stop_rule.window_ns.saturating_sub(length_ns);
     }
 
+    /// The instructions that all vCPUs together have executed in the open region. Call it between two blocks.
+    fn instructions_in_region(&self) -> u64 {
+        let counts = |vcpu| cpu::with_vcpu(vcpu, |cpu| cpu.counts());
+        let instructions =
+            |vcpu| self.regions.counts_in_region(vcpu as usize, &counts(vcpu))[INSTRUCTIONS];
+        (0..self.cpus).map(instructions).sum()
+    }
+
     /// Closes the region as at a close by the guest. `vcpu_counts`: the counts of each vCPU.
     fn close_early(&mut self, vcpu: u32, vcpu_counts: &[Counts]) {
         let region = self.regions.number().into();
@@ -420,6 +434,7 @@ impl Session {
         self.write_present_contexts(vcpu_counts);
         self.close_region(vcpu_counts);
         if let Some(progress) = &mut self.progress {
+            progress.note_enough();
             progress.write_region(RegionState::Closed, vcpu, vcpu_counts);
         }
         self.set_level(RequestedLevel::MarkersOnly);

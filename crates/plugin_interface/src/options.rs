@@ -417,7 +417,8 @@ const ROWS: [Row; 36] = [
     words_row!("misses", "on or off", misses: "on" => true, "off" => false),
     Row {
         name: "until",
-        allowed: "spans:N:WINDOW_NS:WARM_UP_NS or interval:PPM:WINDOW_NS:WARM_UP_NS",
+        allowed: "spans:N:WINDOW_NS:WARM_UP_NS, interval:PPM:WINDOW_NS:WARM_UP_NS or \
+                  instructions:N:WINDOW_NS:WARM_UP_NS",
         set: |options, text| {
             options.until = Some(Until::parse(text)?);
             Some(())

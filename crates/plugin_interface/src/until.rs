@@ -6,21 +6,25 @@ use std::str::FromStr;
 
 /// The most spans of a rule.
 pub const SPANS_MAX: u32 = 1_000_000;
+/// The most instructions of a rule.
+pub const INSTRUCTIONS_MAX: u64 = 1_000_000_000_000_000;
 /// The largest half of an interval in a rule, in millionths of the mean.
 pub const INTERVAL_PPM_MAX: u32 = 500_000;
 
 /// No window ends before this time after its warm-up, in nanoseconds: five ticks of a kernel with 250 ticks a second.
 pub const EARLY_END_NS_MIN: u64 = 20_000_000;
 
-/// The condition on a context that makes it well measured. A window ends when the well measured contexts take nine
-/// tenths of the time of all interrupts, softirqs and exceptions.
+/// When a window has measured enough. For `Spans` and `Interval`: when well measured contexts take nine tenths of the time
+/// of all interrupts, softirqs and exceptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopRule {
-    /// The context has at least this number of spans, from 1 to [`SPANS_MAX`].
+    /// A context is well measured if it has at least this number of spans, from 1 to [`SPANS_MAX`].
     Spans(u32),
-    /// Half of the 95 % confidence interval of the context's mean time is at most `half_ppm` millionths of the mean,
-    /// from 1 to [`INTERVAL_PPM_MAX`].
+    /// A context is well measured if half of the 95 % confidence interval of its mean time is at most `half_ppm` millionths
+    /// of the mean, from 1 to [`INTERVAL_PPM_MAX`].
     Interval { half_ppm: u32 },
+    /// All vCPUs together have executed this number of instructions in the window, from 1 to [`INSTRUCTIONS_MAX`].
+    Instructions(u64),
 }
 
 impl StopRule {
@@ -32,9 +36,41 @@ impl StopRule {
     fn interval(half_ppm: u32) -> Option<StopRule> {
         (1..=INTERVAL_PPM_MAX).contains(&half_ppm).then_some(StopRule::Interval { half_ppm })
     }
+
+    fn instructions(count: u64) -> Option<StopRule> {
+        (1..=INSTRUCTIONS_MAX).contains(&count).then_some(StopRule::Instructions(count))
+    }
+
+    /// Parses a number of instructions as the command line has it: `200M-instructions`, `2G-instructions` or
+    /// `1234-instructions`.
+    ///
+    /// Fails with the allowed forms.
+    pub fn parse_instructions(text: &str) -> Result<StopRule, String> {
+        let parse = || {
+            let amount = text.strip_suffix("-instructions")?;
+            let units = [("M", 1_000_000), ("G", 1_000_000_000)];
+            let (number, unit) = units
+                .into_iter()
+                .find_map(|(suffix, unit)| Some((amount.strip_suffix(suffix)?, unit)))
+                .unwrap_or((amount, 1));
+            StopRule::instructions(number.parse::<u64>().ok()?.checked_mul(unit)?)
+        };
+        parse().ok_or_else(|| {
+            "allowed: N-instructions with N from 1 to 1000000G, as in 200M-instructions".to_owned()
+        })
+    }
+
+    /// Whether the rule is about the spans of contexts.
+    #[must_use]
+    pub fn needs_spans(self) -> bool {
+        match self {
+            StopRule::Spans(_) | StopRule::Interval { .. } => true,
+            StopRule::Instructions(_) => false,
+        }
+    }
 }
 
-/// Parses the form of the command line: `200-spans` or `5%`.
+/// Parses the forms for spans of the command line: `200-spans` or `5%`.
 impl FromStr for StopRule {
     type Err = String;
 
@@ -57,6 +93,14 @@ impl fmt::Display for StopRule {
         match self {
             StopRule::Spans(spans) => write!(out, "{spans}-spans"),
             StopRule::Interval { half_ppm } => write!(out, "{}%", f64::from(*half_ppm) / 10_000.0),
+            StopRule::Instructions(count) => {
+                let (number, unit) = match count {
+                    count if count.is_multiple_of(1_000_000_000) => (count / 1_000_000_000, "G"),
+                    count if count.is_multiple_of(1_000_000) => (count / 1_000_000, "M"),
+                    count => (*count, ""),
+                };
+                write!(out, "{number}{unit}-instructions")
+            }
         }
     }
 }
@@ -73,7 +117,8 @@ pub struct Until {
 }
 
 impl Until {
-    /// Parses `spans:N:WINDOW_NS:WARM_UP_NS` or `interval:PPM:WINDOW_NS:WARM_UP_NS`.
+    /// Parses `spans:N:WINDOW_NS:WARM_UP_NS`, `interval:PPM:WINDOW_NS:WARM_UP_NS` or
+    /// `instructions:N:WINDOW_NS:WARM_UP_NS`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Until> {
         let mut parts = text.split(':');
@@ -82,6 +127,7 @@ impl Until {
         let enough = match kind {
             "spans" => StopRule::spans(amount),
             "interval" => StopRule::interval(amount.parse().ok()?),
+            "instructions" => StopRule::instructions(amount.parse().ok()?),
             _ => None,
         }?;
         let allowed = |ns: &u64| *ns <= i64::MAX as u64;
@@ -94,8 +140,9 @@ impl Until {
 impl fmt::Display for Until {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kind, amount) = match self.enough {
-            StopRule::Spans(spans) => ("spans", spans),
-            StopRule::Interval { half_ppm } => ("interval", half_ppm),
+            StopRule::Spans(spans) => ("spans", spans.into()),
+            StopRule::Interval { half_ppm } => ("interval", half_ppm.into()),
+            StopRule::Instructions(count) => ("instructions", count),
         };
         write!(out, "{kind}:{amount}:{}:{}", self.window_ns, self.warm_up_ns)
     }
@@ -117,8 +164,35 @@ mod tests {
     }
 
     #[test]
+    fn numbers_of_instructions_read_back() {
+        for text in ["1-instructions", "200M-instructions", "1001M-instructions", "3G-instructions"]
+        {
+            assert_eq!(StopRule::parse_instructions(text).unwrap().to_string(), text);
+        }
+        let same = StopRule::parse_instructions("3000000-instructions").unwrap();
+        assert_eq!(same.to_string(), "3M-instructions");
+        for wrong in [
+            "",
+            "M-instructions",
+            "0-instructions",
+            "5-spans",
+            "5%",
+            "1K-instructions",
+            "1000001G-instructions",
+            "99999999999G-instructions",
+            "-1-instructions",
+        ] {
+            assert!(StopRule::parse_instructions(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn the_plugins_option_reads_back() {
-        for enough in [StopRule::Spans(200), StopRule::Interval { half_ppm: 50_000 }] {
+        for enough in [
+            StopRule::Spans(200),
+            StopRule::Interval { half_ppm: 50_000 },
+            StopRule::Instructions(200_000_000),
+        ] {
             let until = Until { enough, window_ns: 200_000_000, warm_up_ns: 5 };
             assert_eq!(Until::parse(&until.to_string()), Some(until));
         }
@@ -131,6 +205,7 @@ mod tests {
             "time:1:1:0",
             "spans:1:1:0:1",
             "interval:500001:1:0",
+            "instructions:0:1:0",
         ] {
             assert_eq!(Until::parse(wrong), None, "{wrong}");
         }

@@ -163,7 +163,7 @@ pub(crate) struct Expected<'a> {
 impl Expected<'_> {
     /// Returns the state of a machine whose plugin reports this progress.
     pub(crate) fn state(&self, progress: GuestProgress, clock_hz: u64) -> MachineState {
-        let GuestProgress { regions, is_open, opened_at, now, instructions } = progress;
+        let GuestProgress { regions, is_open, opened_at, now, instructions, .. } = progress;
         let elapsed_cycles = now.saturating_sub(opened_at) as f64;
         if let (0, 1.., Some(warm_up_cycles)) = (regions, now, self.warm_up_cycles) {
             return MachineState {

@@ -11,6 +11,8 @@ pub struct GuestProgress {
     pub regions: u32,
     /// Whether a region is open.
     pub is_open: bool,
+    /// Whether the plugin has closed the last region because it had measured enough.
+    pub had_enough: bool,
     /// When the last region was opened, in cycles of guest time.
     pub opened_at: u64,
     /// Guest time, in cycles.
@@ -25,7 +27,8 @@ impl GuestProgress {
     pub fn encode(&self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         bytes[..4].copy_from_slice(&self.regions.to_le_bytes());
-        bytes[4..8].copy_from_slice(&u32::from(self.is_open).to_le_bytes());
+        let flags = u32::from(self.is_open) | u32::from(self.had_enough) << 1;
+        bytes[4..8].copy_from_slice(&flags.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.opened_at.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.now.to_le_bytes());
         bytes[24..].copy_from_slice(&self.instructions.to_le_bytes());
@@ -43,7 +46,8 @@ impl GuestProgress {
         let first = word(0);
         GuestProgress {
             regions: first as u32,
-            is_open: first >> 32 != 0,
+            is_open: first >> 32 & 1 != 0,
+            had_enough: first >> 33 & 1 != 0,
             opened_at: word(8),
             now: word(16),
             instructions: word(24),
@@ -58,8 +62,11 @@ mod tests {
     #[test]
     fn progress_round_trips() {
         let (opened_at, now, instructions) = (1 << 40, u64::MAX, 1 << 50);
-        let progress = GuestProgress { regions: 3, is_open: true, opened_at, now, instructions };
-        assert_eq!(GuestProgress::decode(&progress.encode()), progress);
+        for (is_open, had_enough) in [(true, false), (false, true), (false, false)] {
+            let progress =
+                GuestProgress { regions: 3, is_open, had_enough, opened_at, now, instructions };
+            assert_eq!(GuestProgress::decode(&progress.encode()), progress);
+        }
         assert_eq!(GuestProgress::decode(&[0; BYTES]), GuestProgress::default());
     }
 }

@@ -13,8 +13,9 @@ use live::host::{Root, host_facts, run_host_block};
 use live::services::{LiveServices, LiveServicesSettings};
 use serde_json::{Map, Value as Json, json};
 use sim::Cache;
+use sim::models::Model;
 use sim::services::{SimServices, SimServicesSettings, Work};
-use sim::watch::Watch;
+use sim::watch::{Detail, StopRule, Until, Watch};
 
 use super::sim::rootfs;
 use crate::console::{self, Redraw};
@@ -25,6 +26,11 @@ use crate::options::{
 use crate::pictures::PictureArgs;
 use crate::run::{EVENTS_LOST, OpenRun, STATUS_LIMIT, stop_on_signals};
 use crate::simulated::{self, Simulated, SimulatedArgs, shell_line};
+use crate::until::{NEEDS_MODEL, WorkloadUntilArg};
+
+/// How a workload's window ends at level `ooo` by default. The level executes 10 to 25 million instructions a second, so
+/// this takes some 15 seconds.
+const UNTIL: StopRule = StopRule::Instructions(200_000_000);
 
 /// Where does kernel time go, service by service?
 #[derive(Debug, clap::Args)]
@@ -70,6 +76,10 @@ pub struct ServicesArgs {
     /// Measure the workload's short form, which does less of the same work
     #[arg(long, help_heading = SIMULATED, requires = "workload")]
     short: bool,
+    /// End the window of a workload: N-instructions (as in 200M-instructions) once all CPUs have executed N, without the
+    /// workload's check; end: when the workload ends. Default: end, but 200M-instructions at --detail ooo without --short
+    #[arg(long, value_name = "RULE", help_heading = SIMULATED, requires = "workload")]
+    until: Option<WorkloadUntilArg>,
     /// Run the command in this root file system (irqlab sim rootfs), which is the first disk; the command must succeed
     #[arg(long, value_name = "NAME", help_heading = SIMULATED,
           conflicts_with_all = ["workload", "verify", "warm_up_command"])]
@@ -102,6 +112,23 @@ impl ServicesArgs {
         let trace = self.trace.map(|bytes| ("trace_bytes", json!(bytes)));
         let settings = settings.into_iter().chain(trace);
         settings.map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+
+    /// Returns how the plugin ends the window of the workload before the workload ends. `None`: it does not.
+    ///
+    /// Fails for a rule without a model.
+    fn until(&self, model: Option<&Model>) -> Result<Option<Until>, Usage> {
+        let is_long = self.workload.is_some() && !self.short;
+        let is_slow = model.is_some_and(|model| model.detail == Detail::Ooo);
+        let rule = match self.until {
+            Some(WorkloadUntilArg(Some(_))) if model.is_none() => {
+                return Err(Usage(NEEDS_MODEL.to_owned()));
+            }
+            Some(WorkloadUntilArg(rule)) => rule,
+            None => (is_long && is_slow).then_some(UNTIL),
+        };
+        // The machine ends with its window, so the guest's clock need not reach the end of a window.
+        Ok(rule.map(|enough| Until { enough, window_ns: 1, warm_up_ns: 0 }))
     }
 
     /// Refuses options that work only with a command, not with `--workload`.
@@ -169,6 +196,7 @@ fn run_simulated(args: &ServicesArgs, model: Option<&str>) -> anyhow::Result<Exi
     } else {
         args.simulated.model(&cache, model)?
     };
+    let until = args.until(model.as_ref())?;
     let open = OpenRun::new("services", &args.results)?;
     let (locks, misses) = (args.locks, args.misses);
     let has_trace = args.trace.is_some();
@@ -179,11 +207,18 @@ fn run_simulated(args: &ServicesArgs, model: Option<&str>) -> anyhow::Result<Exi
         spans: has_trace,
         transitions: has_trace,
         delays: has_trace,
+        until,
         ..args.simulated.watch(model)
     };
     let stop = stop_on_signals()?;
     let guest = &args.simulated.guest;
     let mut settings = args.settings();
+    if let Some(Until { enough, .. }) = until {
+        settings.insert("until".to_owned(), json!(enough.to_string()));
+        console::say(&format!(
+            "the window ends after {enough} at the latest, before the end of a longer workload; --until end measures all of it"
+        ));
+    }
     let (prepared, work) = match (&args.workload, &args.rootfs) {
         (None, Some(name)) => {
             let root = rootfs::find(&cache, name)?;

@@ -104,4 +104,7 @@ fn a_workload_is_known_and_has_its_own_machine() {
         "--disk cannot be used: a workload defines its own machine",
     );
     refused(&["progdev", "--", "true"], "cannot be used with");
+    refused(&["progdev", "--until", "1M-instructions"], "--until needs a model");
+    refused(&["progdev", "--until", "5%"], "N-instructions");
+    check_refused(&["services", "--on", "sim", "--until", "end", "--", "true"], "--workload");
 }

@@ -207,6 +207,49 @@ fn page_faults_of_a_workload_are_those_that_the_guest_counts() {
     }
 }
 
+/// The first part of a workload is measured exactly, and the run says that it is a part. A workload that ends before has the
+/// results of a whole measurement.
+#[test]
+fn the_first_part_of_a_workload_is_the_same_again_and_says_so() {
+    const INSTRUCTIONS: u64 = 5_000_000;
+    let workspace = Place::new();
+    if !can_simulate(&workspace) || !can_have_packages() {
+        return;
+    }
+    let whole = faulting(&workspace, "sim:r4400-1994", 1, false);
+    let measured = |until: &str, out: &str| {
+        let arguments = ["services", "-q", "--json", "--on", "sim:r4400-1994"];
+        let options = ["--workload", "./faulting.toml", "--until", until, "--out", out];
+        workspace.run(&[&arguments[..], &options].concat()).assert_code(0).json()
+    };
+    let executed = |run: &Json| -> u64 {
+        rows(run, "services").iter().map(|row| uint(row, "self_instructions")).sum()
+    };
+    let [part, again] = ["part", "again"].map(|out| measured("5M-instructions", out));
+    same_bytes(workspace.path(), "part", "again");
+    let shares: f64 =
+        rows(&part, "services").iter().filter_map(|row| row["time_ratio"].as_f64()).sum();
+    assert!((shares - 1.0).abs() < 1e-9, "{shares}");
+    assert_eq!((executed(&part), &part["complete"]), (executed(&again), &true.into()));
+    // A slice of 1,000 cycles has fewer instructions than this, and no window ends inside an interrupt.
+    assert!(
+        (INSTRUCTIONS..INSTRUCTIONS + 500_000).contains(&executed(&part)),
+        "{}",
+        executed(&part)
+    );
+    assert_eq!(part["settings"]["conditions"]["command"]["ended_by"], "enough");
+    let warnings = part["warnings"].to_string();
+    for words in
+        ["first 5.0 million instructions", "were not checked", "machine ended with its window"]
+    {
+        assert!(warnings.contains(words), "{words}: {warnings}");
+    }
+    let long = measured("900G-instructions", "long");
+    assert!(executed(&long) > 2 * INSTRUCTIONS);
+    assert_eq!(long["tables"], whole["tables"]);
+    assert!(long["settings"]["conditions"]["command"]["ended_by"].is_null());
+}
+
 /// A process that goes on when the region ends has faults on another CPU while the first process reads the
 /// kernel's counters. They are in that count alone, and the table says how many there were.
 #[test]

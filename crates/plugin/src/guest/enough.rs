@@ -87,6 +87,7 @@ impl ContextTimes {
             StopRule::Interval { half_ppm } => {
                 self.half_interval_ratio().is_some_and(|ratio| ratio * 1e6 <= f64::from(half_ppm))
             }
+            StopRule::Instructions(_) => false,
         }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Spans {
     are_written: bool,
     /// How many further spans are written with their counters.
     with_counters: u32,
-    /// The spans of the open region. `None`: the options let no region end early.
+    /// The spans of the open region. `None`: no rule for spans ends a region early.
     measured: Option<WindowProgress>,
     close_time: CloseTime,
     /// For each vCPU, when spans of the open region start to count for `measured`, in cycles of its time.
@@ -37,8 +37,9 @@ pub(crate) struct SpanSource {
 impl Spans {
     /// Makes `tracker` keep spans and transitions if the options ask for them.
     pub(crate) fn new(options: &Options, tracker: &mut Tracker) -> Spans {
+        let stop_rule = options.until.filter(|rule| rule.enough.needs_spans());
         for cpu in &mut tracker.cpus {
-            if options.spans || options.until.is_some() {
+            if options.spans || stop_rule.is_some() {
                 cpu.stack.keep_spans();
             }
             if options.transitions {
@@ -48,8 +49,8 @@ impl Spans {
         Spans {
             are_written: options.spans,
             with_counters: if options.span_counts { SPAN_COUNTS_MAX } else { 0 },
-            measured: options.until.map(|rule| WindowProgress::new(rule.enough)),
-            close_time: CloseTime::new(options.until.map_or(0, |rule| rule.warm_up_ns)),
+            measured: stop_rule.map(|rule| WindowProgress::new(rule.enough)),
+            close_time: CloseTime::new(stop_rule.map_or(0, |rule| rule.warm_up_ns)),
             counted_from: Vec::new(),
         }
     }

@@ -35,6 +35,11 @@ impl ProgressFile {
         Ok(ProgressFile { file, last, updated_at, executed, executed_before })
     }
 
+    /// Notes that the open region is about to close because it has measured enough.
+    pub(crate) fn note_enough(&mut self) {
+        self.last.had_enough = true;
+    }
+
     /// Writes that a region was opened or closed on a vCPU. `counted`: the current counts of all vCPUs.
     pub(crate) fn write_region(&mut self, state: RegionState, vcpu: u32, counted: &[Counts]) {
         let GuestProgress { mut regions, mut opened_at, .. } = self.last;
@@ -47,7 +52,8 @@ impl ProgressFile {
             self.executed_before = self.executed.iter().sum();
         }
         let instructions = self.instructions();
-        self.write(GuestProgress { regions, is_open, opened_at, now, instructions });
+        let had_enough = self.last.had_enough && !is_open;
+        self.write(GuestProgress { regions, is_open, had_enough, opened_at, now, instructions });
     }
 
     /// Writes the progress if a vCPU's time has advanced enough since its last update. `counts`: its current counts.

@@ -9,15 +9,17 @@ use lab::guest_protocol::Request;
 use lab::services::in_guest::{ServicesItem, ServicesRequest, ServicesResponse};
 use lab::services::{ServicesBench, ServicesSample};
 use serde_json::{Map, Value as Json, json};
+use simrecord::counters::INSTRUCTIONS;
+use simrecord::progress::GuestProgress;
 
 use super::convert::sample_of;
 use crate::boot::{EarlyReason, GuestFaults};
 use crate::btf::Btf;
 use crate::forecast::MachineWork;
-use crate::guest_run::{Expected, GuestRun, PlannedMachines};
+use crate::guest_run::{Expected, GuestRun, MachineState, PlannedMachines};
 use crate::machine_times::MachineTimes;
 use crate::timeline::timeline_of;
-use crate::watch::Detail;
+use crate::watch::{Detail, StopRule};
 use crate::workload::{self, Outcome, Prepared};
 use crate::{Accounting, LoadedModule, Symbols};
 
@@ -49,6 +51,9 @@ pub struct SimServicesSettings {
 /// Notice for a run that ended early without the guest's response.
 const NO_RESPONSE: &str = "the guest's own counts are missing (table agreement)";
 
+/// Why a window that has measured enough has no response of the guest: its machine ends with the window.
+const ENDED_WITH_WINDOW: &str = "the machine ended with its window";
+
 /// A machine that has run a command or a workload, and its record.
 struct MachineResult {
     /// The guest's own counts, or the reason why there are none.
@@ -56,8 +61,10 @@ struct MachineResult {
     accounting: Accounting,
     wall: Duration,
     modules: Vec<LoadedModule>,
-    /// Why the window ended before the command did.
+    /// Why the window ended before the command did. `None` if it had measured enough.
     early: Option<EarlyReason>,
+    /// Whether the plugin closed the window because it had measured enough.
+    had_enough: bool,
 }
 
 /// Returns the phases of a machine that runs a command of unknown length.
@@ -102,6 +109,29 @@ impl SimServices {
         let guest = &self.settings.guest;
         guest.watch.clock_hz(guest.machine.timing)
     }
+
+    /// The number of instructions after which the window of a workload ends. `None`: the workload ends it.
+    fn instructions_max(&self) -> Option<u64> {
+        match self.settings.guest.watch.until?.enough {
+            StopRule::Instructions(count) => Some(count),
+            StopRule::Spans(_) | StopRule::Interval { .. } => None,
+        }
+    }
+
+    /// Adds the finished part of a window that ends after a number of instructions.
+    fn with_finished_part(&self, state: MachineState) -> MachineState {
+        let part = |count: u64| Some((state.instructions? as f64 / count.max(1) as f64).min(1.0));
+        MachineState { fraction: self.instructions_max().and_then(part), ..state }
+    }
+}
+
+/// The warning about a window that ended after a number of instructions, before the workload ended.
+fn part_warning(executed: u64) -> String {
+    format!(
+        "the window has the first {:.1} million instructions of the workload: all shares, means and times are of this part, \
+         and later parts may differ; the results of the workload were not checked (--until end measures all of it)",
+        executed as f64 / 1e6
+    )
 }
 
 impl Bench for SimServices {
@@ -145,7 +175,8 @@ impl Bench for SimServices {
 }
 
 impl SimServices {
-    /// Runs a workload and checks its results. Returns `None` if the user stopped it before it had a result.
+    /// Runs a workload and checks its results. Ends the machine without the check if the plugin closes the window because it
+    /// has measured enough. Returns `None` if the user stopped it before it had a result.
     ///
     /// Fails if the workload fails, with [`BenchError::TimeLimit`] if a limit ended it. A record with a region that can be
     /// read is a result although the machine ended early.
@@ -155,10 +186,13 @@ impl SimServices {
         let expected = expected_phases(label);
         let timed = MachineTimes::new(&guest.timed(), "services", &prepared.request, &expected);
         guest.progress.start(label, guest.bounded(timed.work()));
-        let stop = |progress| {
-            let state = expected.state(progress, self.clock_hz());
+        let stop = |progress: GuestProgress| {
+            let state = self.with_finished_part(expected.state(progress, self.clock_hz()));
             timed.observe(state);
             guest.progress.update(label, state);
+            if progress.had_enough {
+                return true;
+            }
             if guest.is_stopped() {
                 guest.progress.ends_early(label, state.phase, EarlyReason::Stopped);
                 return true;
@@ -178,8 +212,24 @@ impl SimServices {
         );
         guest.progress.done(label);
         let outcome = result?;
-        if outcome.early.is_none() && outcome.failure().is_none() {
+        let had_enough = outcome.accounting.regions.first().is_some_and(|region| region.had_enough);
+        if had_enough || (outcome.early.is_none() && outcome.failure().is_none()) {
             timed.keep(&guest.cache, outcome.exit.wall);
+        }
+        if had_enough {
+            if let Some(broken) = outcome.accounting.broken.first() {
+                let message =
+                    format!("the record is broken, its numbers must not be used: {broken}");
+                return Err(BenchError::Failed(message));
+            }
+            return Ok(Some(MachineResult {
+                window: Err(ENDED_WITH_WINDOW.to_owned()),
+                wall: outcome.exit.wall,
+                modules: outcome.exit.report.map_or_else(Vec::new, |report| report.modules),
+                accounting: outcome.accounting,
+                early: None,
+                had_enough,
+            }));
         }
         // The deadline of the whole command stops the machine as a user would.
         let early_reason = match outcome.early {
@@ -214,6 +264,7 @@ impl SimServices {
             wall: exit.wall,
             modules,
             early: early_reason,
+            had_enough,
         }))
     }
 }
@@ -241,12 +292,14 @@ impl SimServices {
                     wall: outcome.wall,
                     modules: outcome.modules,
                     early: outcome.early,
+                    had_enough: false,
                 })
             }
             Work::Workload(prepared) => self.run_workload(prepared)?,
         };
         let Some(result) = result else { return Ok(None) };
-        let MachineResult { window, accounting, wall, modules, early: early_reason } = result;
+        let MachineResult { window, accounting, wall, modules, early: early_reason, had_enough } =
+            result;
         // A command that ended by itself just before the stop is complete.
         let was_cut = window.as_ref().map_or(early_reason.is_some(), |window| window.interrupted);
         let cut_reason = if was_cut { early_reason } else { None };
@@ -255,7 +308,9 @@ impl SimServices {
         if let Work::Workload(prepared) = &settings.work {
             self.notices.extend(prepared.other_sources.clone());
         }
-        if let (Some(_), Err(reason)) = (early_reason, &window) {
+        if let Err(reason) = &window
+            && (early_reason.is_some() || had_enough)
+        {
             self.notices.push(format!("{reason}: {NO_RESPONSE}"));
         }
         let wall_ns = u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX);
@@ -265,6 +320,13 @@ impl SimServices {
         let sample = sample_of(&accounting, window.as_ref().ok(), kernel, self.clock_hz(), watch);
         let mut sample = sample.map_err(BenchError::Failed)?;
         sample.interrupted = was_cut;
+        if had_enough {
+            sample.facts.insert("ended_by".to_owned(), json!("enough"));
+            let regions = accounting.regions.iter().take(1);
+            let executed =
+                regions.flat_map(|region| &region.cpus).map(|cpu| cpu.used[INSTRUCTIONS]);
+            sample.warnings.insert(0, part_warning(executed.sum()));
+        }
         if let Some((region, bytes_max)) = accounting.regions.first().zip(settings.trace_bytes_max)
         {
             let clock_hz = u128::from(self.clock_hz().max(1));

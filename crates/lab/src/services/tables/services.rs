@@ -15,6 +15,11 @@ use crate::quantiles::{interval_columns, interval_link};
 /// Quantiles: suffix of the column, and share in units of 1/100,000.
 const QUANTILES: [(&str, u32); 2] = [("p50", 50_000), ("p99", 99_000)];
 
+/// A note of the table: how much of a workload was measured. Runs that measure a whole command or workload lack the setting,
+/// and do not show the note.
+const UNTIL_NOTE: &str =
+    "of a longer workload only the first part was measured, up to {settings.until} (--until)";
+
 /// More unknown time than this ratio of the kernel's and the unknown time has a warning.
 const UNKNOWN_RATIO: f64 = 0.01;
 
@@ -293,6 +298,7 @@ pub(in super::super) fn services(sample: &ServicesSample) -> Table {
         headline: "largest: {service}, {time_ratio} of the time".to_owned(),
         sort_by: Some("self_total_ns".to_owned()),
         rows_max: Some(ROWS_MAX),
+        notes: vec![UNTIL_NOTE.to_owned()],
         ..TableDisplay::default()
     };
     columns(sample).table("services", doc, &sample.services).displayed(display)
