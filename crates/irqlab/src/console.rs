@@ -465,7 +465,8 @@ fn option_that_shortens(experiment: &str, part: TimePart) -> Option<&'static str
         ("handlers" | "signal run", TimePart::Windows) => Some("a shorter -d"),
         ("noise", TimePart::Windows) => Some("a shorter -d, or fewer --loop"),
         ("footprint", TimePart::Windows) => Some("fewer --level, --stimulus or --repetitions"),
-        ("services" | BOOT, TimePart::Windows) => Some("a shorter command"),
+        ("services", TimePart::Windows) => Some("a shorter command, or a smaller --until"),
+        (BOOT, TimePart::Windows) => Some("a shorter command"),
         (BOOT, TimePart::SetUp) => Some("--from a checkpoint"),
         ("handlers" | "noise", TimePart::SetUp) => Some("a shorter --warm-up"),
         ("handlers", TimePart::FurtherMachines) => {

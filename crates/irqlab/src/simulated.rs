@@ -245,8 +245,22 @@ impl JobsArgs {
     /// Chooses how many of `machines` machines of `memory_mib` MiB run at the same time. Prints a message if memory
     /// limits their number.
     pub fn choose(self, machines: usize, memory_mib: u32) -> Jobs {
+        self.choose_by(Jobs::choose, machines, memory_mib)
+    }
+
+    /// Like [`JobsArgs::choose`], for machines that take unequal times: a few of them share the CPUs.
+    pub fn choose_for_unequal(self, machines: usize, memory_mib: u32) -> Jobs {
+        self.choose_by(Jobs::choose_for_unequal, machines, memory_mib)
+    }
+
+    fn choose_by(
+        self,
+        choose: fn(Option<NonZeroU32>, usize, u32, Option<u64>) -> Jobs,
+        machines: usize,
+        memory_mib: u32,
+    ) -> Jobs {
         let memory = available_memory(&Root::default());
-        let jobs = Jobs::choose(self.jobs, machines, memory_mib, memory.bytes);
+        let jobs = choose(self.jobs, machines, memory_mib, memory.bytes);
         if jobs.limited_by_memory {
             let limited_by = memory.limit.map_or_else(String::new, |limit| {
                 format!(

@@ -35,6 +35,21 @@ impl Jobs {
         Jobs::within(requested.min(machines), memory_mib, available_mib)
     }
 
+    /// Like [`Jobs::choose`], for machines that take unequal times. Up to twice as many machines as CPUs run at the same time by
+    /// default: they share the CPUs, so no CPU is idle while one long machine is left.
+    #[must_use]
+    pub fn choose_for_unequal(
+        requested: Option<NonZeroU32>,
+        machines: usize,
+        memory_mib: u32,
+        available_bytes: Option<u64>,
+    ) -> Jobs {
+        let cores = thread::available_parallelism().map_or(1, Into::into);
+        let shared = u32::try_from(machines_that_share(machines, cores)).ok();
+        let requested = requested.or(shared.and_then(NonZeroU32::new));
+        Jobs::choose(requested, machines, memory_mib, available_bytes)
+    }
+
     /// Returns the host memory for a machine of `memory_mib` MiB, in MiB.
     #[must_use]
     pub fn needed_mib(memory_mib: u32) -> u64 {
@@ -48,6 +63,12 @@ impl Jobs {
         let wanted = wanted.max(1);
         Jobs { count: wanted.min(fitting).max(1), limited_by_memory: fitting < wanted }
     }
+}
+
+/// How many of `machines` machines run at the same time on `cores` CPUs if they take unequal times: all of them if they are few.
+fn machines_that_share(machines: usize, cores: usize) -> usize {
+    let are_few = cores > 1 && machines <= 2 * cores;
+    if are_few { machines } else { cores }
 }
 
 /// Calls `work` with the index of each item and the item, at most `jobs.count` calls at the same time. Calls start in
@@ -99,6 +120,18 @@ mod tests {
         let chosen = |count| Jobs::choose(NonZeroU32::new(count), 3, 64, None);
         assert!((1..=3).contains(&chosen(1000).count));
         assert_eq!(chosen(1).count, 1);
+    }
+
+    #[test]
+    fn a_few_unequal_machines_share_the_cpus() {
+        for (machines, cores, together) in [(3, 2, 3), (4, 2, 4), (5, 2, 2), (3, 8, 3), (3, 1, 1)] {
+            assert_eq!(machines_that_share(machines, cores), together, "{machines} on {cores}");
+        }
+        let chosen = |requested| Jobs::choose_for_unequal(NonZeroU32::new(requested), 3, 64, None);
+        assert_eq!((chosen(1).count, chosen(2).count), (1, 2));
+        let available = Some(1_200 << 20);
+        let limited = Jobs::choose_for_unequal(NonZeroU32::new(3), 3, 64, available);
+        assert_eq!(limited, Jobs { count: 2, limited_by_memory: true });
     }
 
     #[test]

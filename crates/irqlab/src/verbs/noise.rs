@@ -22,7 +22,7 @@ use serde_json::{Map, Value as Json, json};
 use sim::Cache;
 use sim::boot::Limits;
 use sim::noise::{SimNoise, SimNoiseSettings};
-use sim::watch::{StopRule, Until, User, Watch};
+use sim::watch::{Detail, StopRule, Until, User, Watch};
 
 use super::{noise_collective, noise_scale};
 use crate::console::{self, Redraw};
@@ -141,7 +141,8 @@ pub struct NoiseArgs {
     pictures: PictureArgs,
     /// End each loop's window once contexts with nine tenths of the time of all interrupts, softirqs and exceptions are
     /// measured well: a 95 % interval of each mean of at most +-`5%`, or `200-spans` of each, but not before 20 ms; `end`:
-    /// measure for the whole -d [default: with a model and -d 5%, but end with --fifo or --inject; else end]
+    /// measure for the whole -d [default: with a model and -d 5%, but end with --fifo or --inject; else end. At --detail ooo
+    /// by default, fwq and ftq end after 1,000 quanta and 100 ms instead of at 5%]
     #[arg(long, value_name = "WHEN", help_heading = SIMULATED)]
     until: Option<UntilArg>,
     /// Check the bench: set one timer, then two, up to TIMERS, and again, TIME apart, while the detour loop
@@ -165,6 +166,9 @@ enum NoiseVerb {
 const REPETITIONS: u64 = 1000;
 /// The rule that ends a loop's window early, with a model.
 const UNTIL: StopRule = StopRule::Interval { half_ppm: 50_000 };
+/// Number of quanta and time after which the windows of `fwq` and `ftq` end by default at level `ooo`, the later of the two: 25
+/// ticks of a kernel with 250 ticks a second. The level takes half a second for a millisecond of these loops.
+const QUANTA_WINDOW: (u64, Duration) = (REPETITIONS, Duration::from_millis(100));
 /// The loops begin at most this long after the window opened and their warm-up, on the guest's clock, for each CPU of the
 /// machine: threads start one after the other, and the detour loop measures its iteration.
 const LOOPS_START_WITHIN_PER_CPU: Duration = Duration::from_millis(5);
@@ -197,6 +201,15 @@ impl NoiseArgs {
         }
         let is_rule_enough = self.fifo.is_none() && self.inject.is_none();
         (self.has_model() && self.duration.is_some() && is_rule_enough).then_some(UNTIL)
+    }
+
+    /// The longest window of the loops `fwq` and `ftq`, ns. `None`: they end like the loop `detour`. `detail`: that of the model;
+    /// `None` without a model.
+    fn quanta_window_ns_max(&self, detail: Option<Detail>) -> Option<u64> {
+        let is_by_default = self.until.is_none() && self.until().is_some();
+        let (quanta, time) = QUANTA_WINDOW;
+        let window_ns = ns(self.quantum).saturating_mul(quanta).max(ns(time));
+        (is_by_default && detail == Some(Detail::Ooo)).then_some(window_ns)
     }
 
     /// Whether a model decides how guest time advances: `--on sim:MODEL`.
@@ -424,6 +437,7 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
     }
     let open = OpenRun::new("noise", &args.results)?;
     let until = args.until().map(|rule| until(args, rule));
+    let quanta_window_ns_max = args.quanta_window_ns_max(model.as_ref().map(|model| model.detail));
     let watch = Watch {
         transitions: true,
         reschedules: true,
@@ -436,9 +450,13 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
     let stop = stop_on_signals()?;
     let mut prepared = Simulated::prepare(cache, guest, vcpus, watch, stop, |_| Ok(()))?;
     prepared.guest.limits = limits(args);
-    let context = prepared.machine_facts()?.context(&open, args.settings());
+    let mut settings = args.settings();
+    if let Some(rule) = until_of_quanta(args, quanta_window_ns_max) {
+        settings.insert("until_of_quanta".to_owned(), json!(rule));
+    }
+    let context = prepared.machine_facts()?.context(&open, settings);
     let memory_mib = prepared.guest.machine.memory_mib;
-    let jobs = args.simulated.jobs.choose(args.loops().len(), memory_mib);
+    let jobs = args.simulated.jobs.choose_for_unequal(args.loops().len(), memory_mib);
     let mut bench = SimNoise::new(SimNoiseSettings {
         guest: prepared.guest,
         jobs,
@@ -446,11 +464,21 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
         keep: args.keep(vcpus as usize),
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
         symbols: prepared.facts.symbols,
+        quanta_window_ns_max,
     });
     if args.simulated.dry_run {
         return print_plan(open.format(), jobs.count, &bench.planned()?);
     }
     measure(args, &open, context, &mut bench)
+}
+
+/// The end of the windows of `fwq` and `ftq`, in words for the notes of their tables. `None`: only their length ends them.
+fn until_of_quanta(args: &NoiseArgs, quanta_window_ns_max: Option<u64>) -> Option<String> {
+    let rule = args.until()?;
+    Some(match quanta_window_ns_max {
+        Some(max_ns) => format!("{} ms, whatever the interrupts", max_ns as f64 / 1e6),
+        None => format!("{rule} of the self times of interrupts, not of these columns"),
+    })
 }
 
 /// How the plugin ends the window of a loop early. The guest's window begins after the loop's warm-up. At the guest's time

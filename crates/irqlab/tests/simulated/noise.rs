@@ -298,3 +298,29 @@ fn a_window_that_ends_early_is_the_start_of_the_whole_one() {
     refused(&["--on", "sim", "-d", "1s", "--until", "5%"], "--until needs a model");
     refused(&["--on", "sim:zen3", "--until", "5%"], "add -d TIME");
 }
+
+/// At level `ooo`, the loops of quanta end after 100 ms by default, as if `-d` were no longer.
+#[test]
+fn loops_of_quanta_end_after_a_time_at_level_ooo() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let line = ["noise", "-q", "--json", "--all", "--on", "sim:r4400-1994", "--detail", "ooo"];
+    let line = [&line[..], &["--loop", "fwq,ftq"]].concat();
+    let measured =
+        |options: &[&str]| workspace.run(&[&line[..], options].concat()).assert_code(0).json();
+    let (default, short) =
+        (measured(&["-d", "300ms"]), measured(&["-d", "100ms", "--until", "end"]));
+    let whole = measured(&["-d", "110ms", "--until", "end"]);
+    let rule = "100 ms, whatever the interrupts";
+    assert_eq!(default["settings"]["until_of_quanta"], rule);
+    assert!(whole["settings"]["until_of_quanta"].is_null());
+    for (table, records) in [("fwq", "fwq_quanta"), ("ftq", "ftq_quanta")] {
+        let ends = [&default, &whole].map(|run| cpu_row(run, table, 0)["ended_by"].clone());
+        assert_eq!(ends, ["enough", "length"], "{table}");
+        let [found, same, longer] = [&default, &short, &whole].map(|run| rows(run, records));
+        assert!(found.len() >= 900 && longer.len() > found.len(), "{table}: {}", found.len());
+        assert_eq!(found, same, "{table}");
+    }
+}

@@ -45,6 +45,9 @@ pub struct SimNoiseSettings {
     pub symbols: Option<Symbols>,
     /// How many loops are measured at the same time.
     pub jobs: Jobs,
+    /// The longest window of the loops `fwq` and `ftq`, ns. If the request's windows are longer, these loops end there instead
+    /// of by [`crate::watch::Watch::until`]. `None`: no such limit.
+    pub quanta_window_ns_max: Option<u64>,
 }
 
 /// Why a run that ended early has no results: the loop's records are in the guest's response.
@@ -123,10 +126,34 @@ impl SimNoise {
         core.and_then(|core| core.threads).unwrap_or(1)
     }
 
+    /// Returns the length at which [`SimNoiseSettings::quanta_window_ns_max`] ends the window of a loop, ns. `None`: it does
+    /// not end the window.
+    fn shortened_window_ns(&self, looping: Loop) -> Option<u64> {
+        let SimNoiseSettings { request, quanta_window_ns_max, .. } = &self.settings;
+        let is_limited = looping != Loop::Detour && request.repetitions.is_none();
+        quanta_window_ns_max.filter(|max_ns| is_limited && *max_ns < request.duration_ns)
+    }
+
+    /// Returns the request for a loop.
+    fn request(&self, looping: Loop) -> NoiseRequest {
+        let request = &self.settings.request;
+        let duration_ns = self.shortened_window_ns(looping).unwrap_or(request.duration_ns);
+        NoiseRequest { loops: vec![looping], duration_ns, ..request.clone() }
+    }
+
+    /// Returns the machine for a loop.
+    fn guest(&self, looping: Loop) -> GuestRun {
+        let mut guest = self.settings.guest.clone();
+        if self.shortened_window_ns(looping).is_some() {
+            guest.watch.until = None;
+        }
+        guest
+    }
+
     /// Returns the cycles of a loop's warm-up and window. `None` if a number of repetitions ends the window: its
     /// length is unknown then.
     fn window_cycles(&self, looping: Loop) -> Option<u64> {
-        let request = &self.settings.request;
+        let request = &self.request(looping);
         if request.repetitions.is_some() && looping == Loop::Fwq {
             return None;
         }
@@ -134,13 +161,12 @@ impl SimNoise {
         u64::try_from(ns * u128::from(self.clock_hz) / 1_000_000_000).ok()
     }
 
-    /// Calls `action` with the request of a loop, and with the expected lengths of its machine's phases.
+    /// Calls `action` with the machine and the request of a loop, and with the expected lengths of the machine's phases.
     fn with_machine<T>(
         &self,
         looping: Loop,
-        action: impl FnOnce(&Request, Expected<'_>) -> T,
+        action: impl FnOnce(&GuestRun, &Request, Expected<'_>) -> T,
     ) -> T {
-        let request = NoiseRequest { loops: vec![looping], ..self.settings.request.clone() };
         let label = label_of(looping);
         let expected = Expected {
             label: &label,
@@ -148,7 +174,7 @@ impl SimNoise {
             windows: Some(1),
             warm_up_cycles: None,
         };
-        action(&Request::Noise(request), expected)
+        action(&self.guest(looping), &Request::Noise(self.request(looping)), expected)
     }
 
     /// Returns the work of the machine of each loop. Starts no machine.
@@ -156,9 +182,8 @@ impl SimNoise {
     /// Fails if a request cannot be written.
     pub fn planned(&self) -> Result<Vec<(String, MachineWork)>, BenchError> {
         let plan_machine = |&looping: &Loop| {
-            let machine_work = self.with_machine(looping, |request, expected| {
-                self.settings.guest.work(request, &expected)
-            });
+            let machine_work = self
+                .with_machine(looping, |guest, request, expected| guest.work(request, &expected));
             Ok((label_of(looping), machine_work?))
         };
         self.settings.request.loops.iter().map(plan_machine).collect()
@@ -217,8 +242,8 @@ impl SimNoise {
     /// guest's response, and if the record is broken.
     fn run(&self, looping: Loop) -> MachineOutcome {
         let guest = &self.settings.guest;
-        let machine_run = self.with_machine(looping, |request, expected| {
-            guest.run::<NoiseResponse>(request, expected)
+        let machine_run = self.with_machine(looping, |machine, request, expected| {
+            machine.run::<NoiseResponse>(request, expected)
         })?;
         let Some(machine_run) = machine_run else { return Ok(None) };
         let limit = machine_run.early.and_then(|early| guest.limit_text(early));
@@ -335,7 +360,8 @@ impl SimNoise {
             cpu_warnings: results.cpu_warnings,
             facts: results.facts,
             interrupted,
-            had_enough: region.had_enough,
+            had_enough: region.had_enough
+                || (!interrupted && self.shortened_window_ns(looping).is_some()),
             ..NoiseSample::in_exact_clock(looping, results.cpus)
         })
     }

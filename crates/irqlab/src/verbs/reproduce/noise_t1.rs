@@ -181,6 +181,7 @@ fn measure_under_kernel(
         jobs: Jobs { count: 1, limited_by_memory: false },
         keep: KeepDetours::with_seed(args.seed),
         symbols: None,
+        quanta_window_ns_max: None,
         on_host: Map::new(),
     });
     let plan = Plan { loops: vec![Loop::Fwq], trace: true, seed: args.seed };

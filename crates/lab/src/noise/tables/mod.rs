@@ -107,9 +107,12 @@ const USER_MODE_NOTE: &str = "user mode {settings.user_mode}";
 const UNTIL_NOTE: &str = "windows may end early, at {settings.until} of the self times of interrupts, not of these \
                           columns (--until)";
 
+/// Like [`UNTIL_NOTE`], for the loops `fwq` and `ftq`.
+const QUANTA_UNTIL_NOTE: &str = "windows may end early, at {settings.until_of_quanta} (--until)";
+
 /// Display hints of the tables `fwq` and `ftq`: all rows, with the note on user mode.
 fn quanta_rows() -> TableDisplay {
-    let notes = [USER_MODE_NOTE, UNTIL_NOTE].map(str::to_owned).to_vec();
+    let notes = [USER_MODE_NOTE, QUANTA_UNTIL_NOTE].map(str::to_owned).to_vec();
     TableDisplay { notes, ..all_rows() }
 }
 
