@@ -10,10 +10,9 @@ use stats::median;
 use super::bench::{NoiseBench, Visibility};
 use super::ledger::GapLedger;
 use super::loops::Loop;
-use super::sample::{
-    ContextName, Fixed, LoopResult, NoiseSample, PairedWindows, Traced, kind_and_name,
-};
+use super::sample::{ContextName, LoopResult, NoiseSample, PairedWindows, Traced, kind_and_name};
 use super::tables;
+use super::undisturbed::{warning_of_slots, warnings_of_quanta};
 use crate::cpu_warnings::{CpuWarning, CpuWarnings};
 use crate::cpus::add_once;
 use crate::expected_time::ExpectedTime;
@@ -338,8 +337,8 @@ fn warnings_of_cpus(sample: &NoiseSample) -> Vec<CpuWarning> {
                     warnings.push(CpuWarning::new(cpu.cpu, problem));
                 }
             }
-            LoopResult::Quanta(fixed) => warnings.extend(changed_speed(cpu.cpu, fixed)),
-            LoopResult::Slots(_) => {}
+            LoopResult::Quanta(fixed) => warnings.extend(warnings_of_quanta(cpu.cpu, fixed)),
+            LoopResult::Slots(slots) => warnings.extend(warning_of_slots(cpu.cpu, slots)),
         }
     }
     warnings
@@ -352,35 +351,12 @@ fn is_mostly_own(ledger: &GapLedger, names: &[ContextName]) -> bool {
     named.is_some_and(|(_, name)| name.contains("irqlab"))
 }
 
-/// At constant speed, the minimum times of two blocks of quanta differ by at most this ratio.
-const SPEED_CHANGE_MAX: f64 = 1.05;
-/// Minimum number of quanta of a compared block. Interrupts and other work lengthen all quanta of a shorter block.
-const COMPARED_QUANTA_MIN: u64 = 10;
-
-/// A warning if the minimum time of a quantum differs between blocks of the window. `None` if it does not, if all blocks are short, and on a bench that sees every cycle: the bench knows what took them.
-fn changed_speed(cpu: u32, fixed: &Fixed) -> Option<CpuWarning> {
-    if !fixed.cycles.is_empty() {
-        return None;
-    }
-    let blocks = fixed.least_ns.iter().zip(&fixed.block_counts);
-    let compared = blocks.filter(|(_, count)| **count >= COMPARED_QUANTA_MIN);
-    let compared_ns: Vec<u64> = compared.map(|(least_ns, _)| *least_ns).collect();
-    let (min_ns, max_ns) = (*compared_ns.iter().min()?, *compared_ns.iter().max()?);
-    let ratio = max_ns as f64 / min_ns as f64;
-    if ratio <= SPEED_CHANGE_MAX {
-        return None;
-    }
-    let problem = "the processor changed its speed, or shares its core: the best time of the same \
-                   work differs between parts of the window";
-    let extent = format!("{min_ns} and {max_ns} ns");
-    Some(CpuWarning::new(cpu, problem).with_extent(ratio, extent))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::ledger::KeepDetours;
-    use super::super::sample::{CpuNoise, QuantumCycles};
+    use super::super::sample::CpuNoise;
     use super::super::split::{AttributionParameters, Gap, Part};
+    use super::super::undisturbed::tests::fixed_with_minima;
     use super::*;
 
     #[test]
@@ -441,8 +417,7 @@ mod tests {
     #[test]
     fn sixteen_cpus_have_a_line_for_each_kind_of_warning() {
         let cpu = |looping: Loop, number: u32| {
-            let least_ns = vec![100_000, 110_000 + u64::from(number)];
-            let fixed = Fixed { least_ns, block_counts: vec![10, 10], ..Fixed::default() };
+            let fixed = fixed_with_minima(&[100_000, 110_000 + u64::from(number)], 10);
             let result = match looping {
                 Loop::Fwq => LoopResult::Quanta(Box::new(fixed)),
                 _ => LoopResult::Slots(Box::default()),
@@ -466,30 +441,5 @@ mod tests {
         );
         let speed = "(least: 100000 and 110000 ns, CPU 0; most: 100000 and 110015 ns, CPU 15)";
         assert!(lines[2].starts_with("fwq: CPUs 0-15: ") && lines[2].ends_with(speed), "{lines:?}");
-    }
-
-    #[test]
-    fn a_change_of_speed_is_one_beyond_a_twentieth() {
-        let fixed = |least_ns: &[u64], block_count: u64| Fixed {
-            least_ns: least_ns.to_vec(),
-            block_counts: vec![block_count; least_ns.len()],
-            ..Fixed::default()
-        };
-        assert_eq!(changed_speed(0, &fixed(&[], 10)), None);
-        assert_eq!(changed_speed(0, &fixed(&[100_000, 104_000], 10)), None);
-        assert!(changed_speed(0, &fixed(&[100_000, 106_000], 10)).is_some());
-        // An interrupt in each of a block's few quanta is no change of speed.
-        assert_eq!(changed_speed(0, &fixed(&[100_000, 106_000], 9)), None);
-        // A simulated clock has one speed.
-        let cycles = QuantumCycles {
-            own: 100_000,
-            taken: 6_000,
-            departures: 1,
-            departures_before: 0,
-            first: None,
-            switched: false,
-        };
-        let simulated = Fixed { cycles: vec![cycles], ..fixed(&[100_000, 106_000], 10) };
-        assert_eq!(changed_speed(0, &simulated), None);
     }
 }

@@ -22,6 +22,8 @@ pub mod scale;
 pub mod sent;
 pub mod split;
 mod tables;
+mod undisturbed;
+mod work;
 
 pub use bench::{NoiseBench, Visibility};
 pub use experiment::Plan;
@@ -30,8 +32,9 @@ pub use loops::{Body, Loop};
 pub use placement::{BusyInterval, BusyIntervals, CpuActivity, Place, Relation};
 pub use quantum::Quantum;
 pub use sample::{
-    ContextName, CpuNoise, Fixed, IDLE, Injected, LoopResult, NoiseSample, PairedWindows,
-    QuantumCycles, Slots, Traced, kind_and_name,
+    ContextName, CpuNoise, IDLE, Injected, LoopResult, NoiseSample, PairedWindows, Traced,
+    kind_and_name,
 };
 pub use sent::{InterruptSender, Processes, SentInterrupt};
 pub use split::{AttributionParameters, Class, Gap, Mark, Part, SplitFaults, What, split};
+pub use work::{Block, Fixed, PARTS_PER_SLOT, QuantumCycles, Shortest, Slots};

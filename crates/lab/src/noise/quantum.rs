@@ -31,6 +31,12 @@ impl Quantum {
         Quantum { start_ns, time_ns, named_ns: None, main: None, entered: None, faulted: None }
     }
 
+    /// Whether nothing interrupted the quantum, by the kernel's events or the simulator. `false` without tracing.
+    #[must_use]
+    pub fn is_undisturbed(&self) -> bool {
+        self.named_ns == Some(0) && self.faulted != Some(true)
+    }
+
     /// Sets what kernel events tell of the quantum. `parts`: the named parts; they are sorted here. `entered`: the contexts
     /// that started, in the order of time; `None` if another task ran.
     pub fn set_named(

@@ -527,7 +527,7 @@ impl LiveNoise {
                 switches: ran.counts.map(|counts| counts.switches),
                 steal_ns: before.stolen_until(after, cpu),
                 smi_count: before.smis_until(after, cpu),
-                result: join.into_result(),
+                result: join.into_result().calibrated_for(self.settings.quantum_ns),
             });
         }
         if after.switches_to_init > before.switches_to_init && self.probes.is_some() {

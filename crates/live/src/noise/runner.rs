@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use lab::experiment::BenchError;
 use lab::noise::in_guest::RECORDS_MAX;
-use lab::noise::{Body, Loop, kind_and_name};
+use lab::noise::{Body, Loop, PARTS_PER_SLOT, kind_and_name};
 use loop_bodies::ATTEMPTS;
 
 use super::body::Worker;
@@ -32,8 +32,6 @@ use crate::window::{Stop, WaitOutcome, wait};
 
 /// Capacity of a ring: more records than the fastest loop writes in one second.
 const RING_RECORDS: usize = RECORDS_MAX;
-/// Number of parts of a slot of fixed time. The body's iterations take as long as one part.
-const PARTS_PER_SLOT: u64 = 64;
 
 /// Configuration of a loop's thread.
 #[derive(Clone, Copy, Debug)]

@@ -20,10 +20,6 @@ use crate::qemu::Qemu;
 const LOAD_BYTES: u64 = 16 << 10;
 /// Memory of the body `memory` without a model, bytes.
 const MEMORY_BYTES: u64 = 16 << 20;
-/// Maximum number of quanta that are stored one by one, as on the live bench.
-const QUANTA_MAX: usize = 10_000;
-/// Number of parts of a window. Each part has its own minimum time of a quantum.
-const BLOCKS: usize = 10;
 
 /// The parameters of a measurement.
 #[derive(Clone, Debug)]
@@ -133,19 +129,14 @@ impl BareNoise {
     /// Converts the records of the loop of fixed work: start and end of each quantum.
     fn quanta(&self, output: &Output) -> Fixed {
         let mut fixed = Fixed::default();
-        let quanta_per_block = output.records.len().div_ceil(BLOCKS).max(1);
-        for quanta in output.records.chunks(quanta_per_block) {
-            let mut block_min_ns = u64::MAX;
-            for &[start, end] in quanta {
-                let start_ns = output.ns(start);
-                let time_ns = output.ns(end.saturating_sub(start));
-                block_min_ns = block_min_ns.min(time_ns);
-                fixed.times.record(time_ns, start_ns);
-                if fixed.first.len() < QUANTA_MAX {
-                    fixed.first.push(Quantum::untraced(start_ns, time_ns));
-                }
-            }
-            fixed.least_ns.push(block_min_ns);
+        let quanta_per_block = Fixed::quanta_per_block(output.records.len() as u64);
+        for &[start, end] in &output.records {
+            let time_ns = output.ns(end.saturating_sub(start));
+            let mut quantum = Quantum::untraced(output.ns(start), time_ns);
+            // Without a kernel there are no faults, and nothing else takes time.
+            quantum.faulted = Some(false);
+            quantum.set_named(&mut [], Some(std::iter::empty()));
+            fixed.add(quantum, quanta_per_block);
         }
         fixed
     }
@@ -157,7 +148,7 @@ impl BareNoise {
 /// Fails if a slot is not after the slot before it, or not in the window: the records come from a guest, so they can be
 /// any numbers.
 fn slots(records: &[[u64; 2]], slot_ns: u64, repetitions: u64) -> Result<Slots, BenchError> {
-    let mut slots = Slots { slot_length_ns: slot_ns as f64, ..Slots::default() };
+    let mut slots = Slots { slot_length_ns: slot_ns as f64, is_alone: true, ..Slots::default() };
     for &[slot, work] in records {
         if !(slots.count..repetitions).contains(&slot) {
             let reason = format!(

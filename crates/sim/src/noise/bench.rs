@@ -390,7 +390,7 @@ impl SimNoise {
             cpu: loop_run.cpu,
             start_ns: loop_run.start,
             window_ns: loop_run.end.saturating_sub(loop_run.start),
-            result,
+            result: result.calibrated_for(self.settings.request.quantum_ns),
             tick_count,
             external_ns: None,
             lost_records: loop_run.lost,

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use record::{Absence, Columns, IntervalColumns, Table, column};
 use stats::interval::{from_moments, order_95, t_95};
 
-use super::super::sample::{LoopResult, NoiseSample, QuantumCycles};
+use super::super::sample::{LoopResult, NoiseSample};
 use super::super::split::Part;
+use super::super::work::QuantumCycles;
 use super::{all_rows, cpu_column, kind_and_name};
 use crate::cpus::add_once;
 

@@ -7,8 +7,9 @@ use record::{Columns, Format, Table, column};
 use stats::periodicity::{Event, Period, Search, periods as periods_in};
 
 use super::super::ledger::Detour;
-use super::super::sample::{LoopResult, NoiseSample, Slots};
+use super::super::sample::{LoopResult, NoiseSample};
 use super::super::split::Part;
+use super::super::work::Slots;
 use super::{DetourLoop, all_rows, cpu_column, detour_loops, kind_and_name, ratio};
 
 /// Maximum number of events in a search.
@@ -17,7 +18,8 @@ const EVENTS_MAX: usize = 1 << 14;
 const PERIOD_NS_MIN: u64 = 250_000;
 /// Longest period of a candidate, ns. Slower clocks are found by their harmonics.
 const PERIOD_NS_MAX: u64 = 200_000_000;
-/// A quantum of fixed time is an event if it lost at least this share of the maximum work.
+/// A quantum of fixed time is an event if the quantum with the most work has more work by at least this share of the work
+/// without interference.
 const LOST_WORK_RATIO_MIN: f64 = 0.05;
 /// Two periods are harmonics if their ratio differs from an integer by less than this fraction.
 const HARMONIC_TOLERANCE: f64 = 1e-3;
@@ -218,10 +220,10 @@ fn detour_periods(detours: &[Detour]) -> Vec<(Period, Option<f64>)> {
 }
 
 /// The periods of lost work, each with the share of the CPU that its locked quanta lost. The weight of a quantum is its
-/// lost share of the maximum work.
+/// work that the quantum with the most work has more, as a share of the work without interference.
 fn slot_periods(slots: &Slots) -> Vec<(Period, f64)> {
-    let work_max = slots.work_max as f64;
-    let lost_ratio = |work: u64| 1.0 - work as f64 / work_max;
+    let possible_work = slots.possible_work() as f64;
+    let lost_ratio = |work: u64| slots.work_max.saturating_sub(work) as f64 / possible_work;
     let events: Vec<Event> = slots
         .first
         .iter()

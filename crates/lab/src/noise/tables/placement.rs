@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use record::{Absence, Columns, Format, Table, column};
 
 use super::super::placement::{ConcurrentActivity, CpuActivity, Relation, concurrent_activity};
-use super::super::sample::{CpuNoise, Fixed, LoopResult, NoiseSample};
+use super::super::sample::{CpuNoise, LoopResult, NoiseSample};
+use super::super::work::Fixed;
 use super::aftermath::Mean;
 use super::all_rows;
 use crate::cpu_warnings::cpu_list_with_noun;

@@ -2,7 +2,8 @@
 
 use record::{Columns, Format, Table, column};
 
-use super::super::sample::{CpuNoise, Fixed, LoopResult, NoiseSample, Slots};
+use super::super::sample::{CpuNoise, LoopResult, NoiseSample};
+use super::super::work::{Fixed, Slots};
 use super::{cpu_column, ended_by, ended_by_column, quanta_rows};
 use crate::quantiles::{interval_columns, interval_link};
 
@@ -38,8 +39,13 @@ pub fn fwq(samples: &[NoiseSample]) -> Table {
         column("quantum_count", "Completed quanta of work.")
             .title("quanta")
             .uint(|row: &Quanta<'_>| row.fixed.times.count),
-        us_column("min_ns", "Shortest duration of a quantum, without interference; exact.")
-            .priority(80)
+        us_column(
+            "min_ns",
+            "Shortest duration of a quantum; exact. It is the time without interference, or an upper bound of this time \
+             where is_lower_bound holds.",
+        )
+        .bound("is_lower_bound", "≤")
+        .priority(80)
             .uint(|row: &Quanta<'_>| row.fixed.min_ns()),
         us_column("mean_ns", "Mean duration of a quantum.")
             .title("mean ± ci95")
@@ -62,8 +68,16 @@ pub fn fwq(samples: &[NoiseSample]) -> Table {
             (row.fixed.times.count > 0).then_some(row.fixed.times.peak.value)
         }),
         column("slowdown_ratio", "mean_ns over min_ns, minus 1.")
+            .bound("is_lower_bound", "≥")
             .priority(95)
             .real(|row: &Quanta<'_>| row.slowdown_ratio()),
+        column(
+            "is_lower_bound",
+            "Whether slowdown_ratio is a lower bound, because the shortest quantum has interference: something interrupted \
+             it. Without tracing, the shortest quantum is judged by its time, which is then not within 5 % of --quantum.",
+        )
+        .detail()
+        .bool(|row: &Quanta<'_>| row.fixed.has_disturbed_min()),
         column("page_fault_count", "Page faults of the loop that the kernel counted.")
             .detail()
             .uint(|row: &Quanta<'_>| row.cpu.page_faults),
@@ -145,7 +159,15 @@ pub fn ftq(samples: &[NoiseSample]) -> Table {
              work counts in the quantum in which it ends. Absent if it is at most its resolution, 1 \
              over work_max_iterations.",
         )
+        .bound("is_lower_bound", "≥")
         .real(|row: &TimeSlots<'_>| row.lost_work_ratio()),
+        column(
+            "is_lower_bound",
+            "Whether lost_work_ratio is a lower bound, because the quantum with the most work may have interference: its \
+             work is not within 5 % of the 64 units for which the loop was calibrated.",
+        )
+        .detail()
+        .bool(|row: &TimeSlots<'_>| row.slots.has_disturbed_max()),
         column("empty_quantum_count", "Quanta without any work.")
             .title("empty quanta")
             .uint(|row: &TimeSlots<'_>| row.slots.empty),
@@ -169,8 +191,10 @@ pub fn ftq(samples: &[NoiseSample]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::super::super::loops::Loop;
+    use super::super::super::quantum::Quantum;
+    use super::super::super::split::Part;
     use super::*;
-    use record::Value;
+    use record::{Combine, Value};
 
     #[test]
     fn lost_work_below_one_unit_of_a_quantum_is_not_known() {
@@ -185,5 +209,46 @@ mod tests {
         assert_eq!(lost_ratio(&[64, 0]), Some(Value::Real(0.5)));
         // Undisturbed quanta have 63.5 units on average.
         assert_eq!(lost_ratio(&[64, 63, 0, 0]), Some(Value::Real(0.5)));
+    }
+
+    /// Sign and flag of a column in the only row.
+    fn bound<'t>(table: &'t Table, column: &str) -> (&'t str, Value) {
+        let definition = table.columns.iter().find(|known| known.name == column).unwrap();
+        let Some(Combine::Bound { flag, sign }) = &definition.display.combine else {
+            panic!("{column} has no mark for bounds")
+        };
+        (sign, table.get(&table.rows()[0], flag).unwrap().clone())
+    }
+
+    #[test]
+    fn what_interrupts_every_quantum_makes_the_slowdown_a_lower_bound() {
+        let table_of = |taken_ns: u64| {
+            let mut fixed = Fixed { calibrated_ns: Some(100_000), ..Fixed::default() };
+            let mut quantum =
+                Quantum { faulted: Some(false), ..Quantum::untraced(0, 100_000 + taken_ns) };
+            let parts = &mut [(Part::Context(0), taken_ns)];
+            quantum.set_named(if taken_ns > 0 { parts } else { &mut [] }, Some([0].into_iter()));
+            fixed.add(quantum, 10);
+            let cpu = CpuNoise::new(0, 0, 1_000, LoopResult::Quanta(Box::new(fixed)));
+            fwq(&[NoiseSample::in_exact_clock(Loop::Fwq, vec![cpu])])
+        };
+        for (taken_ns, is_bound) in [(100_000, true), (0, false)] {
+            let table = table_of(taken_ns);
+            assert_eq!(bound(&table, "slowdown_ratio"), ("≥", is_bound.into()), "{taken_ns}");
+            assert_eq!(bound(&table, "min_ns"), ("≤", is_bound.into()), "{taken_ns}");
+        }
+    }
+
+    #[test]
+    fn slots_without_their_whole_work_make_the_lost_work_a_lower_bound() {
+        for (work_max, is_bound) in [(33, true), (64, false), (102, true)] {
+            let mut slots = Slots::default();
+            [work_max, 1, work_max].iter().enumerate().for_each(|(slot, work)| {
+                slots.add(slot as u64, *work);
+            });
+            let cpu = CpuNoise::new(0, 0, 1_000, LoopResult::Slots(Box::new(slots)));
+            let table = ftq(&[NoiseSample::in_exact_clock(Loop::Ftq, vec![cpu])]);
+            assert_eq!(bound(&table, "lost_work_ratio"), ("≥", is_bound.into()), "{work_max}");
+        }
     }
 }

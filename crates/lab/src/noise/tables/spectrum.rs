@@ -15,8 +15,9 @@ pub fn spectrum(samples: &[NoiseSample]) -> Table {
             .real(|(_, hz, _): &Row| *hz),
         column(
             "amplitude_ratio",
-            "Amplitude of the sine of the frequency in the lost work, over the maximum work in a \
-             quantum. Work is counted in whole units, about 1/64 of a quantum.",
+            "Amplitude of the sine of the frequency in the lost work, over the work of a quantum \
+             without interference: the maximum work in a quantum, and at least the 64 units for which the loop was \
+             calibrated. Work is counted in whole units.",
         )
         .real(|(.., amplitude): &Row| *amplitude),
     ]);
@@ -26,9 +27,9 @@ pub fn spectrum(samples: &[NoiseSample]) -> Table {
         if slots.slot_length_ns <= 0.0 || slots.work_max == 0 {
             continue;
         }
-        let work_max = slots.work_max as f64;
+        let possible_work = slots.possible_work() as f64;
         let lost_ratios: Vec<f64> =
-            slots.first.iter().map(|work| 1.0 - *work as f64 / work_max).collect();
+            slots.first.iter().map(|work| 1.0 - *work as f64 / possible_work).collect();
         let hz = |frequency: f64| frequency * 1e9 / slots.slot_length_ns;
         let spectrum = stats::spectrum::spectrum(&lost_ratios).into_iter();
         rows.extend(spectrum.map(|(frequency, amplitude)| (cpu.cpu, hz(frequency), amplitude)));

@@ -6,7 +6,8 @@ use record::{Absence, Columns, Table, TableDisplay, column};
 
 use super::super::loops::Loop;
 use super::super::quantum::Quantum;
-use super::super::sample::{ContextName, Fixed, LoopResult, NoiseSample};
+use super::super::sample::{ContextName, LoopResult, NoiseSample};
+use super::super::work::Fixed;
 use super::aftermath::Mean;
 use super::{all_rows, cpu_column};
 use crate::cpu_warnings::cpu_list_with_noun;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use plotters::style::Color;
-use record::Run;
+use record::{Run, Value};
 
 use super::causes::{Causes, KINDS, colour, draw_cpus, name_in};
 use crate::human::Quantity;
@@ -15,7 +15,7 @@ use crate::picture::rows;
 use crate::picture::sheet::{Area, Heading, Sheet, Undrawn};
 use crate::row::Row;
 
-/// A quantum is a peak if it took more than this multiple of the shortest quantum of its CPU.
+/// A quantum is a peak if it took more than this multiple of its CPU's [`Reference`].
 const PEAK_FACTOR: f64 = 1.02;
 /// Width and height of a cell, pixels. All quanta in a cell are drawn as one mark.
 const CELL_SIZE: f64 = 4.0;
@@ -28,22 +28,54 @@ struct Quantum {
     kind: Option<usize>,
 }
 
+/// The quanta of a CPU without interference, as far as they are known.
+#[derive(Clone, Copy, Debug)]
+struct Reference {
+    /// Duration of the shortest quantum, ns.
+    shortest_ns: f64,
+    /// The shortest duration without the time of kernel events, ns. `None` without tracing.
+    own_ns: Option<f64>,
+    /// Whether the shortest quantum has interference.
+    is_disturbed: bool,
+}
+
+impl Reference {
+    /// The duration with which quanta are compared, ns.
+    fn compared_ns(self) -> f64 {
+        let own_ns = if self.is_disturbed { self.own_ns } else { None };
+        own_ns.unwrap_or(self.shortest_ns)
+    }
+
+    /// The earlier reference or `other`, whichever is shorter.
+    fn shorter(self, other: Reference) -> Reference {
+        let own_ns = match (self.own_ns, other.own_ns) {
+            (Some(own_ns), Some(other_ns)) => Some(own_ns.min(other_ns)),
+            (own_ns, other_ns) => own_ns.or(other_ns),
+        };
+        let shortest_ns = self.shortest_ns.min(other.shortest_ns);
+        Reference { shortest_ns, own_ns, is_disturbed: self.is_disturbed || other.is_disturbed }
+    }
+}
+
 /// The picture of table `fwq_quanta`. `None` for a run without this table.
 pub fn repetitions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("fwq_quanta") else { return Ok(None) };
     let causes = Causes::of_run(run);
-    let mut shortest_ns: BTreeMap<String, f64> = BTreeMap::new();
-    for (cpu, time_ns) in
-        rows(table).filter_map(|row| Some((row.value_text("cpu"), row.number("duration_ns")?)))
-    {
-        let shortest_ns = shortest_ns.entry(cpu).or_insert(time_ns);
-        *shortest_ns = shortest_ns.min(time_ns);
+    let mut references: BTreeMap<String, Reference> = BTreeMap::new();
+    for row in rows(table) {
+        let Some(shortest_ns) = row.number("duration_ns") else { continue };
+        let own_ns = row.number("attributed_ns").map(|taken_ns| shortest_ns - taken_ns);
+        let of_row = Reference { shortest_ns, own_ns, is_disturbed: false };
+        let reference = references.entry(row.value_text("cpu")).or_insert(of_row);
+        *reference = reference.shorter(of_row);
     }
     // Table `fwq` has the exact extremes of all quanta, table `fwq_quanta` only the first quanta.
     let (mut longest_of_all, mut quantum_count) = (0.0_f64, 0.0_f64);
     for row in run.table("fwq").into_iter().flat_map(rows) {
-        let Some(shortest_ns) = shortest_ns.get_mut(&row.value_text("cpu")) else { continue };
-        *shortest_ns = row.number("min_ns").map_or(*shortest_ns, |min_ns| min_ns.min(*shortest_ns));
+        let Some(reference) = references.get_mut(&row.value_text("cpu")) else { continue };
+        let shortest_ns = row.number("min_ns").unwrap_or(reference.shortest_ns);
+        let is_disturbed = *row.get("is_lower_bound") == Value::Bool(true);
+        *reference = reference.shorter(Reference { shortest_ns, own_ns: None, is_disturbed });
         longest_of_all = longest_of_all.max(row.number("max_ns").unwrap_or(0.0));
         quantum_count += row.number("quantum_count").unwrap_or(0.0);
     }
@@ -51,8 +83,8 @@ pub fn repetitions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let (mut used, mut longest, mut last_start_ns) = ([false; KINDS], 0.0_f64, 0.0_f64);
     for row in rows(table) {
         let cpu = row.value_text("cpu");
-        let shortest_ns = shortest_ns.get(&cpu).copied().unwrap_or(0.0);
-        let Some(quantum) = quantum(&row, shortest_ns, &causes) else { continue };
+        let compared_ns = references.get(&cpu).map_or(0.0, |reference| reference.compared_ns());
+        let Some(quantum) = quantum(&row, compared_ns, &causes) else { continue };
         longest = longest.max(quantum.duration_ns);
         last_start_ns = last_start_ns.max(quantum.start_ns);
         quantum.kind.into_iter().for_each(|kind| used[kind] = true);
@@ -63,6 +95,7 @@ pub fn repetitions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
          colour of what took most of the time lost in it."
             .to_owned(),
     ];
+    notes.extend(note_on_disturbed(&references));
     let drawn_count: usize = quanta.values().map(Vec::len).sum();
     if quantum_count > drawn_count as f64 {
         let without_longest = if longest_of_all > longest { ", without the longest" } else { "" };
@@ -83,19 +116,35 @@ pub fn repetitions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     };
     let x = Axis::linear_to("start of the quantum", Quantity::Time, last_start_ns);
     // A peak may be a hundred times the usual duration.
-    let shortest = shortest_ns.values().copied().fold(f64::INFINITY, f64::min);
+    let shortest =
+        references.values().map(|reference| reference.shortest_ns).fold(f64::INFINITY, f64::min);
     let y = Axis::logarithmic("duration", Quantity::Time, shortest, longest);
     draw_cpus(heading, table, width, |area, cpu| {
         panel(area, cpu, [&x, &y], quanta.get(cpu).map_or(&[], Vec::as_slice))
     })
 }
 
-/// The quantum of a row. `None` if its start or duration is absent. `shortest_ns`: duration of the shortest
-/// quantum of the row's CPU.
-fn quantum(row: &Row<'_>, shortest_ns: f64, causes: &Causes) -> Option<Quantum> {
+/// Names the CPUs whose shortest quantum has interference. `None` without any.
+fn note_on_disturbed(references: &BTreeMap<String, Reference>) -> Option<String> {
+    let disturbed = references.iter().filter(|(_, reference)| reference.is_disturbed);
+    let (cpus, known): (Vec<&str>, Vec<bool>) =
+        disturbed.map(|(cpu, reference)| (cpu.as_str(), reference.own_ns.is_some())).unzip();
+    let compared = if known.iter().all(|is_known| *is_known) {
+        "its quanta are compared with the shortest time without that of kernel events"
+    } else {
+        "its pale quanta have interference, too"
+    };
+    let cpus = cpus.join(", ");
+    (!cpus.is_empty())
+        .then(|| format!("CPU {cpus}: also the shortest quantum has interference; {compared}."))
+}
+
+/// The quantum of a row. `None` if its start or duration is absent. `compared_ns`: the duration of a quantum without
+/// interference on the row's CPU, as far as it is known.
+fn quantum(row: &Row<'_>, compared_ns: f64, causes: &Causes) -> Option<Quantum> {
     let (start_ns, duration_ns) = (row.number("start_ns")?, row.number("duration_ns")?);
     let cause = name_in(row, "largest_name");
-    let is_peak = duration_ns > shortest_ns * PEAK_FACTOR;
+    let is_peak = duration_ns > compared_ns * PEAK_FACTOR;
     Some(Quantum { start_ns, duration_ns, kind: is_peak.then(|| causes.kind(cause.as_deref())) })
 }
 
@@ -154,7 +203,7 @@ mod tests {
     use super::*;
     use crate::picture::WIDTH;
     use crate::picture::tests::{checked, golden, run_of, table};
-    use record::{Kind, Value};
+    use record::Kind;
 
     /// A run of CPU 3 with quanta from start, duration, and cause.
     fn run(points: impl IntoIterator<Item = (u64, u64, Option<String>)>) -> Run {
@@ -207,6 +256,24 @@ mod tests {
         assert!(sheet.heading.title.ends_with("up to 36.1 ms"), "{}", sheet.heading.title);
         let note = sheet.heading.notes.last().unwrap();
         assert!(note.starts_with("Only the first 2 of ") && note.contains("without the longest"));
+    }
+
+    #[test]
+    fn quanta_that_tasks_interrupted_are_not_pale_where_the_shortest_one_was_interrupted_too() {
+        let task = |taken_ns: u64| (0, 100_000 + taken_ns, Some("stallprog".to_owned()));
+        let quanta = || [task(97_000), task(98_000)];
+        let with_flag = |is_bound: bool| {
+            let mut run = run(quanta());
+            let columns = [("cpu", Kind::Uint), ("is_lower_bound", Kind::Bool)];
+            run.tables.push(table("fwq", &columns, vec![vec![3_u64.into(), is_bound.into()]]));
+            let heading = repetitions(&run, WIDTH).unwrap().unwrap().heading;
+            (heading.legend.len(), heading.notes.join(" "))
+        };
+        let (pale_alone, notes) = with_flag(false);
+        assert!(!notes.contains("interference"), "{notes}");
+        let (with_cause, notes) = with_flag(true);
+        assert!(notes.contains("CPU 3: also the shortest quantum has interference"), "{notes}");
+        assert!(with_cause > pale_alone, "the cause of the quanta is in the legend");
     }
 
     #[test]
