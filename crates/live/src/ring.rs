@@ -57,10 +57,10 @@ impl Ring {
         }
     }
 
-    /// A ring for a loop whose records nobody reads. A stop of this ring also stops that loop.
+    /// A ring for another loop of the same thread, such as its warm-up. A stop of this ring also stops that loop.
     #[must_use]
-    pub fn unread(&self) -> Ring {
-        Ring { run_until: Arc::clone(&self.run_until), ..Ring::new(1) }
+    pub fn of_other_loop(&self, slots: usize) -> Ring {
+        Ring { run_until: Arc::clone(&self.run_until), ..Ring::new(slots) }
     }
 
     /// Lets the loop run until its clock reaches `cycles`. Without any call the loop runs to the end of its window.
@@ -136,11 +136,11 @@ mod tests {
         assert_eq!(ring.verdict(u64::MAX - 1), Verdict::Continue);
         ring.run_until(100);
         assert_eq!((ring.verdict(99), ring.is_starved()), (Verdict::Continue, false));
-        let unread = ring.unread();
-        assert_eq!((unread.verdict(100), unread.is_starved()), (Verdict::Starved, true));
+        let warm_up = ring.of_other_loop(1);
+        assert_eq!((warm_up.verdict(100), warm_up.is_starved()), (Verdict::Starved, true));
         assert_eq!((ring.verdict(100), ring.is_starved()), (Verdict::Starved, true));
         ring.stop();
-        assert_eq!(unread.verdict(0), Verdict::Stop);
+        assert_eq!(warm_up.verdict(0), Verdict::Stop);
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod error;
 pub mod error_rates;
 mod estimates;
 mod judge;
+mod loop_work;
 mod outcome;
 mod readings;
 mod rules;

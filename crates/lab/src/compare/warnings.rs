@@ -3,7 +3,7 @@
 use record::Run;
 
 use super::judge::Exactness;
-use super::{cells, series, settings};
+use super::{cells, loop_work, series, settings};
 use crate::kernel_options;
 
 /// Warnings about incomplete runs, runs that were not taken alternately, differences between the runs of each side, and
@@ -33,6 +33,7 @@ pub(super) fn warnings(base: &[Run], new: &[Run], exactness: Exactness) -> Vec<S
     for (runs, side) in [(base, "first"), (new, "second")] {
         warnings.extend(settings::differences_within(side, runs));
     }
+    warnings.extend(loop_work::warnings(base, new));
     // Runs of a side that differ are named above: the first pair stands for the other pairs.
     let (base, new) = (&base[0], &new[0]);
     if base.bench != new.bench {

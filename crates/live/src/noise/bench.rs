@@ -144,6 +144,7 @@ impl LiveNoise {
             bench.load_probes(cpu)?;
         }
         bench.warn_about_throttling();
+        bench.warn_about_slow_reading(cpu);
         if let Some(reason) = steal_facts(&bench.root).unreported {
             bench.absent.push(Absence::new("noise", "stolen time", reason));
         }
@@ -248,6 +249,18 @@ impl LiveNoise {
                  {period} us, so that other tasks can run (kernel.sched_rt_runtime_us = {runtime}): \
                  --fifo itself causes these detours. -1 removes them, and then no other task runs on \
                  that CPU"
+            ));
+        }
+    }
+
+    /// Warns if the default threshold is longer than usual, because a reading of the clock took long on `cpu`.
+    fn warn_about_slow_reading(&mut self, cpu: u32) {
+        if self.settings.threshold_ns.is_none() && self.threshold_ns > THRESHOLD_NS {
+            self.warnings.push(format!(
+                "detours of {THRESHOLD_NS} to {} ns are not recorded: an iteration of the loop that reads the clock takes \
+                 {} ns on CPU {cpu}, so the threshold is longer than usual. If the CPU is busy, measure again",
+                self.threshold_ns,
+                self.clock.iteration_ns()
             ));
         }
     }

@@ -31,7 +31,7 @@ pub struct LoopConfig {
     pub repetitions: u64,
     /// Length of a quantum or a slot.
     pub quantum_cycles: u64,
-    /// A longer gap is a detour. `u64::MAX`: a trial, which records nothing.
+    /// A longer gap is a detour.
     pub threshold_cycles: u64,
     /// Time of one iteration of the detour loop.
     pub iteration_cycles: u64,
@@ -81,8 +81,7 @@ const RECORDING_ITERATIONS: u32 = 2;
 /// Reads the clock in a loop. A record has the start of a gap, its end, and the time of the loop itself, which is
 /// already subtracted from the gap at its start.
 fn detour(config: &LoopConfig, ring: &Ring) -> LoopOutcome {
-    let is_trial = config.threshold_cycles == u64::MAX;
-    let start = if is_trial { now() } else { publish_start(now(), ring) };
+    let start = publish_start(now(), ring);
     let (mut last, mut iterations, mut recording_cycles) = (start, 0, 0);
     // Number of iterations that the last record still affects.
     let mut affected = 0_u32;
@@ -127,26 +126,62 @@ const TRIAL_CYCLES: u64 = 100_000;
 /// Length of all trials before the window of a detour loop, cycles.
 pub const TRIALS_CYCLES: u64 = TRIAL_CYCLES * ATTEMPTS as u64;
 
+/// A gap of a trial that is longer than this multiple of the mean iteration of earlier trials is no iteration.
+const TRIAL_GAP_RATIO: u64 = 4;
+/// Number of gaps that a trial can record. It has room for one iteration in eight, if an iteration takes 12 cycles.
+const TRIAL_GAPS_MAX: usize = 1 << 10;
+
 impl LoopConfig {
-    /// The configuration of a trial of the detour loop, which records nothing.
-    #[must_use]
-    pub fn trial(self) -> LoopConfig {
-        let window_cycles = TRIAL_CYCLES;
-        LoopConfig { looping: Loop::Detour, window_cycles, threshold_cycles: u64::MAX, ..self }
+    /// The configuration of a trial of the detour loop. `iteration_cycles`: the shortest mean of an iteration in the trials
+    /// before it; `None` for the first trial, which counts all gaps as iterations.
+    fn trial(self, iteration_cycles: Option<u64>) -> LoopConfig {
+        let gap_cycles = |iteration_cycles: u64| iteration_cycles.saturating_mul(TRIAL_GAP_RATIO);
+        LoopConfig {
+            looping: Loop::Detour,
+            window_cycles: TRIAL_CYCLES,
+            threshold_cycles: iteration_cycles.map_or(u64::MAX, gap_cycles),
+            iteration_cycles: iteration_cycles.unwrap_or(self.iteration_cycles),
+            ..self
+        }
     }
 
-    /// Takes the iteration time from the fastest trial, and raises the threshold to at least two iterations. The trials
-    /// must call the loop from the same function as the window: the placement of code and stack may change its speed.
+    /// Measures the time of an iteration in trials, and raises the threshold to at least two iterations. The time is the
+    /// shortest mean of a trial, without the gaps of the trial: interrupts and other tasks may disturb all trials.
+    ///
+    /// `run_trial` must call the loop as the window does: the placement of code and stack may change its speed. A stop of
+    /// `ring` also stops the trials.
     #[must_use]
-    pub fn with_iteration_time(self, trials: &[LoopOutcome]) -> LoopConfig {
-        let iteration = |trial: &LoopOutcome| {
-            trial.end.saturating_sub(trial.start).div_ceil(trial.iterations.max(1))
-        };
-        let shortest = trials.iter().map(iteration).min();
+    pub fn with_iteration_time(
+        self,
+        ring: &Ring,
+        mut run_trial: impl FnMut(&LoopConfig, &Ring) -> LoopOutcome,
+    ) -> LoopConfig {
+        let trial_ring = ring.of_other_loop(TRIAL_GAPS_MAX);
+        let mut shortest: Option<u64> = None;
+        for _ in 0..ATTEMPTS {
+            let trial = self.trial(shortest);
+            let outcome = run_trial(&trial, &trial_ring);
+            let mean = mean_iteration_cycles(&trial, &outcome, &trial_ring);
+            shortest = shortest.into_iter().chain(mean).min();
+        }
         let iteration_cycles = shortest.unwrap_or(self.iteration_cycles).max(1);
         let threshold_cycles = self.threshold_cycles.max(2 * iteration_cycles);
         LoopConfig { iteration_cycles, threshold_cycles, ..self }
     }
+}
+
+/// The mean iteration of a trial without the gaps in `ring`, cycles, rounded up. Empties the ring. `None` if each iteration
+/// had a gap.
+fn mean_iteration_cycles(trial: &LoopConfig, outcome: &LoopOutcome, ring: &Ring) -> Option<u64> {
+    let (mut other_cycles, mut gap_count) = (outcome.recording_cycles, 0);
+    ring.drain(|[start, end, loop_cycles]| {
+        other_cycles += end.saturating_sub(start) + loop_cycles;
+        // The loop counts no iteration that wrote a record.
+        gap_count += u64::from(loop_cycles <= trial.iteration_cycles);
+    });
+    let iteration_count = outcome.iterations.saturating_sub(gap_count);
+    let all_cycles = outcome.end.saturating_sub(outcome.start).saturating_sub(other_cycles);
+    (iteration_count > 0).then(|| all_cycles.div_ceil(iteration_count).max(1))
 }
 
 /// Time of an undisturbed iteration of the detour loop, cycles; at least 1.
@@ -160,9 +195,7 @@ fn detour_iteration_cycles(cpu: u32) -> u64 {
         threshold_cycles: 0,
         iteration_cycles: 1,
     };
-    let ring = Ring::new(1);
-    let trials = [(); ATTEMPTS].map(|()| detour(&config.trial(), &ring));
-    config.with_iteration_time(&trials).iteration_cycles
+    config.with_iteration_time(&Ring::new(1), detour).iteration_cycles
 }
 
 /// Measures the clock's resolution on a CPU, with the iteration time of the detour loop. `None` on
@@ -230,11 +263,67 @@ fn ftq(config: &LoopConfig, worker: &mut Worker, iterations: u64, ring: &Ring) -
     }
 }
 
+/// Longest run of the body in its calibration, cycles: a run that interrupts mostly leave alone. In a simulated machine,
+/// whose counter counts ns, it is as long as a quantum of 100 us.
+const CALIBRATION_CYCLES: u64 = 100_000;
+
 /// Number of the body's iterations that take `cycles` when nothing interrupts them; at least 1.
 pub fn iterations_of_body(worker: &mut Worker, cycles: u64) -> u64 {
-    loop_bodies::iterations_for(cycles, |iterations| {
+    loop_bodies::iterations_for(cycles, CALIBRATION_CYCLES, |iterations| {
         let start = now_after_work();
         worker.work(iterations);
         now_after_work().saturating_sub(start)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A trial of a loop whose iteration takes 24 cycles. A gap of `gap_cycles` comes after `iterations_before` iterations.
+    fn trial_with_gap(
+        config: &LoopConfig,
+        ring: &Ring,
+        iterations_before: u64,
+        gap_cycles: u64,
+    ) -> LoopOutcome {
+        let mut outcome = LoopOutcome {
+            start: 1_000,
+            end: 1_000,
+            iterations: 0,
+            recording_cycles: 0,
+            left_cpu: false,
+        };
+        while outcome.end - outcome.start < config.window_cycles {
+            let gap = 24 + if outcome.iterations == iterations_before { gap_cycles } else { 0 };
+            if gap > config.threshold_cycles {
+                let start = outcome.end + config.iteration_cycles;
+                ring.push([start, outcome.end + gap, config.iteration_cycles]);
+            }
+            outcome.end += gap;
+            outcome.iterations += 1;
+        }
+        outcome
+    }
+
+    #[test]
+    fn gaps_in_all_trials_do_not_lengthen_the_iteration() {
+        let config = LoopConfig {
+            looping: Loop::Detour,
+            cpu: 0,
+            window_cycles: 1,
+            repetitions: u64::MAX,
+            quantum_cycles: 1,
+            threshold_cycles: 250,
+            iteration_cycles: 1,
+        };
+        // A gap in the middle of a trial, and one that takes almost the whole trial, as of a task.
+        for (iterations_before, gap_cycles) in [(2_000, 50_000), (100, 10_000_000), (0, 99_000)] {
+            let calibrated = config.with_iteration_time(&Ring::new(1), |trial, ring| {
+                trial_with_gap(trial, ring, iterations_before, gap_cycles)
+            });
+            let found = (calibrated.iteration_cycles, calibrated.threshold_cycles);
+            assert_eq!(found, (24, 250), "{iterations_before} {gap_cycles}");
+        }
+    }
 }

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use lab::experiment::BenchError;
 use lab::noise::in_guest::RECORDS_MAX;
 use lab::noise::{Body, Loop, PARTS_PER_SLOT, kind_and_name};
-use loop_bodies::ATTEMPTS;
 
 use super::body::Worker;
 use super::join::Join;
@@ -163,13 +162,11 @@ fn loop_main(
         repetitions: u64::MAX,
         ..config.loop_config
     };
-    let warmed_up = run(&warm_up, &mut worker, body_iterations, &ring.unread());
+    let warmed_up = run(&warm_up, &mut worker, body_iterations, &ring.of_other_loop(1));
     let loop_config = match config.loop_config.looping {
-        Loop::Detour => {
-            let trial = config.loop_config.trial();
-            let trials = [(); ATTEMPTS].map(|()| run(&trial, &mut worker, body_iterations, ring));
-            config.loop_config.with_iteration_time(&trials)
-        }
+        Loop::Detour => config.loop_config.with_iteration_time(ring, |trial, trial_ring| {
+            run(trial, &mut worker, body_iterations, trial_ring)
+        }),
         Loop::Fwq | Loop::Ftq => config.loop_config,
     };
     let core = || config.times_core.then(core_cycle).flatten();
