@@ -41,8 +41,7 @@ impl StopRule {
         (1..=INSTRUCTIONS_MAX).contains(&count).then_some(StopRule::Instructions(count))
     }
 
-    /// Parses a number of instructions as the command line has it: `200M-instructions`, `2G-instructions` or
-    /// `1234-instructions`.
+    /// Parses the form for instructions of the command line, as in `200M-instructions`, `2G-instructions`, `9-instructions`.
     ///
     /// Fails with the allowed forms.
     pub fn parse_instructions(text: &str) -> Result<StopRule, String> {

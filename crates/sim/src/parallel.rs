@@ -35,8 +35,8 @@ impl Jobs {
         Jobs::within(requested.min(machines), memory_mib, available_mib)
     }
 
-    /// Like [`Jobs::choose`], for machines that take unequal times. Up to twice as many machines as CPUs run at the same time by
-    /// default: they share the CPUs, so no CPU is idle while one long machine is left.
+    /// Like [`Jobs::choose`], for machines that take unequal times. By default, up to twice as many machines as CPUs run at the
+    /// same time. They share the CPUs, so no CPU becomes idle while the longest machine still runs.
     #[must_use]
     pub fn choose_for_unequal(
         requested: Option<NonZeroU32>,

@@ -167,7 +167,7 @@ const REPETITIONS: u64 = 1000;
 /// The rule that ends a loop's window early, with a model.
 const UNTIL: StopRule = StopRule::Interval { half_ppm: 50_000 };
 /// Number of quanta and time after which the windows of `fwq` and `ftq` end by default at level `ooo`, the later of the two: 25
-/// ticks of a kernel with 250 ticks a second. The level takes half a second for a millisecond of these loops.
+/// ticks of a kernel with 250 ticks a second. Level `ooo` needs half a second of the host for each millisecond of these loops.
 const QUANTA_WINDOW: (u64, Duration) = (REPETITIONS, Duration::from_millis(100));
 /// The loops begin at most this long after the window opened and their warm-up, on the guest's clock, for each CPU of the
 /// machine: threads start one after the other, and the detour loop measures its iteration.
@@ -477,7 +477,7 @@ fn until_of_quanta(args: &NoiseArgs, quanta_window_ns_max: Option<u64>) -> Optio
     let rule = args.until()?;
     Some(match quanta_window_ns_max {
         Some(max_ns) => format!("{} ms, whatever the interrupts", max_ns as f64 / 1e6),
-        None => format!("{rule} of the self times of interrupts, not of these columns"),
+        None => format!("{rule} of the interrupts' self times, which these columns do not show"),
     })
 }
 

@@ -216,7 +216,7 @@ fn run_simulated(args: &ServicesArgs, model: Option<&str>) -> anyhow::Result<Exi
     if let Some(Until { enough, .. }) = until {
         settings.insert("until".to_owned(), json!(enough.to_string()));
         console::say(&format!(
-            "the window ends after {enough} at the latest, before the end of a longer workload; --until end measures all of it"
+            "the window ends after {enough} at the latest; --until end measures the whole workload"
         ));
     }
     let (prepared, work) = match (&args.workload, &args.rootfs) {

@@ -216,7 +216,7 @@ fn the_first_part_of_a_workload_is_the_same_again_and_says_so() {
     if !can_simulate(&workspace) || !can_have_packages() {
         return;
     }
-    let whole = faulting(&workspace, "sim:r4400-1994", 1, false);
+    let complete = faulting(&workspace, "sim:r4400-1994", 1, false);
     let measured = |until: &str, out: &str| {
         let arguments = ["services", "-q", "--json", "--on", "sim:r4400-1994"];
         let options = ["--workload", "./faulting.toml", "--until", until, "--out", out];
@@ -246,7 +246,7 @@ fn the_first_part_of_a_workload_is_the_same_again_and_says_so() {
     }
     let long = measured("900G-instructions", "long");
     assert!(executed(&long) > 2 * INSTRUCTIONS);
-    assert_eq!(long["tables"], whole["tables"]);
+    assert_eq!(long["tables"], complete["tables"]);
     assert!(long["settings"]["conditions"]["command"]["ended_by"].is_null());
 }
 

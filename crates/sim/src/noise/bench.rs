@@ -126,8 +126,8 @@ impl SimNoise {
         core.and_then(|core| core.threads).unwrap_or(1)
     }
 
-    /// Returns the length at which [`SimNoiseSettings::quanta_window_ns_max`] ends the window of a loop, ns. `None`: it does
-    /// not end the window.
+    /// Returns the length of a loop's window, ns, if [`SimNoiseSettings::quanta_window_ns_max`] shortens it. `None`: the window
+    /// keeps its length.
     fn shortened_window_ns(&self, looping: Loop) -> Option<u64> {
         let SimNoiseSettings { request, quanta_window_ns_max, .. } = &self.settings;
         let is_limited = looping != Loop::Detour && request.repetitions.is_none();

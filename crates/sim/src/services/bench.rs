@@ -129,7 +129,7 @@ impl SimServices {
 fn part_warning(executed: u64) -> String {
     format!(
         "the window has the first {:.1} million instructions of the workload: all shares, means and times are of this part, \
-         and later parts may differ; the results of the workload were not checked (--until end measures all of it)",
+         and later parts may differ; the results of the workload were not checked (--until end measures the whole workload)",
         executed as f64 / 1e6
     )
 }
