@@ -71,10 +71,10 @@ pub enum TimedPass {
 }
 
 impl TimedPass {
-    /// The timed pass of a method. In `basic` the loop idles when the interrupt comes, and a sham interrupt comes between two
-    /// chunks.
+    /// The timed pass that a method has after its interrupt. In `basic` the loop idles when the interrupt comes. A sham
+    /// interrupt comes after a complete chunk.
     #[must_use]
-    pub fn of(method: Method, is_treatment: bool) -> TimedPass {
+    pub fn after_interrupt(method: Method, is_treatment: bool) -> TimedPass {
         match method {
             Method::Refined if is_treatment => TimedPass::AfterInterruptedChunk,
             Method::Refined | Method::Basic => TimedPass::Complete,
@@ -489,7 +489,7 @@ mod tests {
         let totals = |chunks, cycles| ChunkTotals { chunks, far: 0, cycles };
         let window = Window { before: totals(4, 400), after: totals(2, 260), ..Window::default() };
         let excess = |method, is_treatment| {
-            window.excess_cycles(2, TimedPass::of(method, is_treatment), limits)
+            window.excess_cycles(2, TimedPass::after_interrupt(method, is_treatment), limits)
         };
         assert_eq!(excess(Method::Basic, true), Some(60));
         assert_eq!(excess(Method::Basic, false), Some(60));

@@ -19,6 +19,7 @@ pub mod experiment;
 pub mod in_guest;
 pub mod order;
 mod plan;
+mod reasons;
 pub mod rounds;
 pub mod sample;
 mod samples;

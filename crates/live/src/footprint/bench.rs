@@ -407,7 +407,7 @@ impl LiveFootprint {
             came_when_due,
             was_due_in_window,
         });
-        let pass = TimedPass::of(method, treatment);
+        let pass = TimedPass::after_interrupt(method, treatment);
         let excess = window.excess_cycles(level_loop.chunks(), pass, level_loop.in_window);
         let times =
             TraceTimes { opened, ended, resumed: window.gap_at, stalled_cycles: window.gap_cycles };

@@ -1,5 +1,5 @@
-//! The lines of /proc/interrupts in which the kernel counts the interrupts of a stimulus: those that may count them, and
-//! those that a trial found.
+//! The lines of /proc/interrupts that count the interrupts of a stimulus: all lines that may count them, and the lines that
+//! a trial found.
 
 /// The local timer's line.
 pub const TICK: &str = "LOC";
@@ -33,7 +33,7 @@ impl CountedAs {
     }
 }
 
-/// The labels of the lines in which the kernel counts the interrupts of a stimulus on the loop's CPU. At least one.
+/// The labels of the lines that count a stimulus's interrupts of the loop's CPU. At least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StimulusLines(Vec<String>);
 

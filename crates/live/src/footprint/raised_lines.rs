@@ -70,8 +70,8 @@ pub fn find_raised_lines(
 
 /// Number of blocks of the second trial, for this number of other interrupts in [`IDLE_BLOCKS`] blocks.
 ///
-/// The difference of the two kinds of blocks must be small next to half of the requests: with twice as many blocks as other
-/// interrupts, half of the requests are more than three standard deviations of a random source.
+/// Half of the requests must exceed the random difference of the two kinds of blocks. Twice as many blocks as other interrupts
+/// put half of the requests above three standard deviations of that difference.
 fn blocks_beside(other_interrupts: u64) -> u64 {
     (2 * other_interrupts).min(BLOCKS_MAX)
 }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
     use crate::host::interrupts::parse_interrupts;
 
-    /// A block in which the random number generator (line 34) interrupted CPU 0, and the disk (line 36) CPU 1.
+    /// A block. The random number generator (line 34) interrupts CPU 0, and the disk (line 36) CPU 1.
     fn block(generator: u64, disk: u64) -> Interrupts {
         parse_interrupts(&format!(
             "     CPU0 CPU1\n 34: {generator} 0 PCI-MSIX 0-edge  virtio4-input\n 36: 0 {disk} PCI-MSIX 1-edge  virtio1-req.0\n"

@@ -64,7 +64,7 @@ impl Route {
 
 /// Makes sure that the interrupts of a stimulus come to `cpu`: raises it a few times, reads from the kernel's counts
 /// which CPU it interrupts, and moves the device's interrupt to `cpu` if that is another one. `moved` remembers what to
-/// restore. Returns the lines in which the kernel counts the stimulus's interrupts of `cpu`.
+/// restore. Returns the lines that count the stimulus's interrupts of `cpu`.
 ///
 /// Fails if no interrupt arrives. Also fails if another CPU is interrupted, and `may_move` is false or the kernel refuses
 /// the move.
