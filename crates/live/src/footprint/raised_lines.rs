@@ -141,16 +141,16 @@ mod tests {
 
     #[test]
     fn a_line_that_also_rises_without_requests_does_not_count_the_stimulus() {
-        let disk =
-            RaisedLine { label: "36".into(), name: "36 virtio1-req.0".into(), cpus: vec![1] };
+        let name = "36 virtio1-req.0".to_owned();
+        let disk = [RaisedLine { label: "36".to_owned(), name, cpus: vec![1] }];
         let raised = |requested: &[Interrupts], idle: &[Interrupts]| {
             raised_lines(CountedAs::Device, requested, idle)
         };
-        assert_eq!(raised(&[block(5, 8)], &[block(5, 0)]), [disk.clone()]);
+        assert_eq!(raised(&[block(5, 8)], &[block(5, 0)]), disk);
         // A disk that other programs use, too.
-        assert_eq!(raised(&[block(0, 13)], &[block(0, 5)]), [disk.clone()]);
+        assert_eq!(raised(&[block(0, 13)], &[block(0, 5)]), disk);
         let busier = [block(9, 8), block(7, 8)];
-        assert_eq!(raised(&busier, &[block(12, 0), block(6, 0)]), [disk]);
+        assert_eq!(raised(&busier, &[block(12, 0), block(6, 0)]), disk);
         assert_eq!(raised(&[block(5, 0)], &[block(4, 0)]), []);
         assert_eq!(raised(&[], &[]), []);
     }
