@@ -7,6 +7,7 @@
 pub mod affinity;
 mod amounts;
 pub mod compare;
+mod container;
 pub mod cpu_warnings;
 pub mod cpus;
 pub mod exceedances;

@@ -357,6 +357,7 @@ impl Session {
         let opened = times.max().unwrap_or(0);
         self.tracker.delays.open_region(self.cpus as usize, opened);
         self.tracker.senders.open_region(self.regions.number(), self.cpus as usize);
+        self.tracker.groups.open_region(self.regions.number());
         self.tracker.open_services();
         self.models.set_sampled_region(Some(self.regions.number()));
         (0..self.cpus).for_each(|vcpu| self.pass_on_tracked_event(vcpu));
@@ -371,6 +372,7 @@ impl Session {
             self.writer.notice_without_value(Notice::TimersUnknown, 0);
         }
         self.tracker.senders.close_region();
+        self.tracker.groups.close_region();
         self.models.set_sampled_region(None);
         self.models.write_sampled(&mut self.writer);
         for (tracked, now) in self.tracker.cpus.iter_mut().zip(vcpu_counts) {

@@ -242,6 +242,8 @@ pub struct Options {
     pub delays: bool,
     /// Whether senders of function calls and interrupts are recorded.
     pub senders: bool,
+    /// Whether the control groups of the tasks that CPUs run are recorded.
+    pub groups: bool,
     /// The vCPU that the simulated host withholds now and then while a region is open. `None`: no vCPU.
     pub withhold: Option<u32>,
     /// When the first region of interest opens.
@@ -301,6 +303,7 @@ impl Default for Options {
             callbacks: false,
             delays: false,
             senders: false,
+            groups: false,
             locks: false,
             withhold: None,
             roi: Roi::Marker,
@@ -371,7 +374,7 @@ macro_rules! words_row {
     };
 }
 
-const ROWS: [Row; 36] = [
+const ROWS: [Row; 37] = [
     file_row!(out),
     words_row!("detail", "fast, count, timed or ooo", detail:
         "fast" => Detail::Fast, "count" => Detail::Count, "timed" => Detail::Timed, "ooo" => Detail::Ooo),
@@ -458,6 +461,7 @@ const ROWS: [Row; 36] = [
     words_row!("callbacks", "on or off", callbacks: "on" => true, "off" => false),
     words_row!("delays", "on or off", delays: "on" => true, "off" => false),
     words_row!("senders", "on or off", senders: "on" => true, "off" => false),
+    words_row!("groups", "on or off", groups: "on" => true, "off" => false),
     Row {
         name: "withhold",
         allowed: "the number of a vCPU, 0 to 15",

@@ -30,7 +30,7 @@ use simrecord::reader::{self, Stream};
 use simrecord::record::{
     self, ExecutedBlock, FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_SAMPLED, FEATURE_TASKS,
     Hotplug, HotplugState, KernelCount, MissCount, MissCurvePoint, MissKind, Notice, Record,
-    SampledPart, Span, Transition, USER_MODE, Withheld,
+    SampledPart, Span, TaskGroup, Transition, USER_MODE, Withheld,
 };
 
 use crate::text::printable;
@@ -40,8 +40,8 @@ pub use sampled::{SampledCycles, WARMING_ERROR};
 pub use senders::{QueuedRunUse, SendersUse, SentUse};
 pub use services::{ServiceUse, ServiceWaitUse, ServicesUse};
 pub use uses::{
-    BlockStart, CACHE_NAMES, ContextTransition, ContextUse, CpuUse, DelayUse, KernelUse, RegionUse,
-    SampledPartUse, ShadowCacheUse, SpanUse,
+    BlockStart, CACHE_NAMES, ContextTransition, ContextUse, CpuUse, DelayUse, GroupChange,
+    KernelUse, RegionUse, SampledPartUse, ShadowCacheUse, SpanUse,
 };
 
 /// Why a record without all rows is not used.
@@ -81,6 +81,8 @@ pub struct Accounting {
     pub irqs: BTreeMap<u32, String>,
     /// Names of functions of user programs, by number, as `FUNCTION [FILE]` or `[FILE]`.
     pub user_functions: BTreeMap<u64, String>,
+    /// Paths of control groups of version 2, by the kernel's id.
+    pub group_paths: BTreeMap<u64, String>,
     /// Names of spans that annotations open, by number.
     pub spans: Vec<String>,
     /// Results of annotations, by region (from 1) and number of the annotation (from 0).
@@ -134,7 +136,8 @@ impl Accounting {
             stopped: stream.end.by_annotation,
             tasks: printable_names(&parsed.tasks),
             irqs: printable_names(&parsed.irqs),
-            user_functions: parsed.user_functions.iter().map(user_function).collect(),
+            user_functions: parsed.user_functions.iter().map(named_by_number).collect(),
+            group_paths: parsed.group_paths.iter().map(named_by_number).collect(),
             notices: notices(stream),
             ..Accounting::default()
         };
@@ -165,6 +168,7 @@ impl Accounting {
         accounting.add_transitions(&parsed.transitions)?;
         accounting.add_blocks(&parsed.executed_blocks)?;
         accounting.add_withheld(&parsed.withheld)?;
+        accounting.add_task_groups(&parsed.task_groups)?;
         accounting.add_kernel_counts(&parsed.kernel_counts)?;
         accounting.add_hotplug(&parsed.hotplug)?;
         let Accounting { regions, broken, .. } = &mut accounting;
@@ -321,6 +325,19 @@ impl Accounting {
                 return Err(bad("executed blocks are out of order"));
             }
             starts.push(start);
+        }
+        Ok(())
+    }
+
+    /// Adds the groups of tasks to their CPUs. Fails if they are not in the order of time.
+    fn add_task_groups(&mut self, rows: &[TaskGroup]) -> Result<()> {
+        for row in rows {
+            let change = GroupChange { at_cycles: row.at, tsc: row.tsc, group: row.group };
+            let groups = &mut self.cpu_mut(row.region, row.cpu)?.groups;
+            if groups.last().is_some_and(|last| last.at_cycles > row.at || last.tsc > row.tsc) {
+                return Err(bad("control groups of tasks are out of order"));
+            }
+            groups.push(change);
         }
         Ok(())
     }
@@ -498,7 +515,7 @@ pub(crate) fn is_stopped(file: &File) -> bool {
 }
 
 /// A function of a user program: its number, and its name without characters that a terminal would interpret.
-fn user_function((number, name): (&u64, &Vec<u8>)) -> (u64, String) {
+fn named_by_number((number, name): (&u64, &Vec<u8>)) -> (u64, String) {
     (*number, printable(&String::from_utf8_lossy(name)))
 }
 
@@ -568,6 +585,7 @@ fn cpu_use(region: &CpuRegion) -> CpuUse {
         delays: Vec::new(),
         transitions: Vec::new(),
         withheld: Vec::new(),
+        groups: Vec::new(),
         blocks: Vec::new(),
         kernel: Vec::new(),
     }

@@ -11,11 +11,11 @@ use attribution::KernelContext;
 use crate::counters::{COUNTERS, Counts};
 use crate::reader::Stream;
 use crate::record::{
-    AnnotationRow, ContextRow, Counters, CountersOf, Delay, ExecutedBlock, Hotplug, KernelCount,
-    LockCounts, Marker, MissCount, MissCurvePoint, NAME_PART_BYTES, ProfileSlot, QueuedRun, Record,
-    Region, SampledPart, Sent, ServiceBucket, ServiceMisses, ServiceRow, ServiceTotals,
-    ServiceWait, ShadowCaches, SharedMisses, Span, StructureKind, StructureName, SyscallFunction,
-    Transition, UserFunction, Value, Values, Withheld,
+    AnnotationRow, ContextRow, Counters, CountersOf, Delay, ExecutedBlock, GroupPath, Hotplug,
+    KernelCount, LockCounts, Marker, MissCount, MissCurvePoint, NAME_PART_BYTES, ProfileSlot,
+    QueuedRun, Record, Region, SampledPart, Sent, ServiceBucket, ServiceMisses, ServiceRow,
+    ServiceTotals, ServiceWait, ShadowCaches, SharedMisses, Span, StructureKind, StructureName,
+    SyscallFunction, TaskGroup, Transition, UserFunction, Value, Values, Withheld,
 };
 
 /// A context of a region, with its counters.
@@ -134,6 +134,10 @@ pub struct ParsedRecord {
     pub irqs: Vec<(u32, String)>,
     /// Names of functions of user programs by number.
     pub user_functions: BTreeMap<u64, Vec<u8>>,
+    /// The control groups of the tasks that CPUs run, in the order of the record.
+    pub task_groups: Vec<TaskGroup>,
+    /// Paths of control groups by id.
+    pub group_paths: BTreeMap<u64, Vec<u8>>,
 }
 
 /// The error is the position, from 1, of the first record that cannot follow the preceding records.
@@ -221,26 +225,16 @@ impl ParsedRecord {
                 let StructureName { kind, place, shared_by, name } = name;
                 self.services.structures.push(((*kind, *place), (unpadded_text(name), *shared_by)));
             }
-            Record::UserFunction(function) => self.add_user_function(function)?,
+            Record::UserFunction(UserFunction { number, part, text }) => {
+                add_name_part(&mut self.user_functions, *number, *part, text)?;
+            }
+            Record::TaskGroup(group) => self.task_groups.push(*group),
+            Record::GroupPath(GroupPath { group, part, text }) => {
+                add_name_part(&mut self.group_paths, *group, *part, text)?;
+            }
             Record::Notice(..) | Record::Check(_) => {}
             Record::Header(_) | Record::End(_) => return None,
         }
-        Some(())
-    }
-
-    /// Adds a part of a name. `None` if the part does not follow the parts so far. A name that is recorded again
-    /// replaces the earlier name.
-    fn add_user_function(&mut self, function: &UserFunction) -> Option<()> {
-        let UserFunction { number, part, text } = function;
-        let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
-        let name = self.user_functions.entry(*number).or_default();
-        if *part == 0 {
-            name.clear();
-        }
-        if name.len() as u64 != u64::from(*part) * NAME_PART_BYTES as u64 {
-            return None;
-        }
-        name.extend(&text[..end]);
         Some(())
     }
 
@@ -271,6 +265,26 @@ impl ParsedRecord {
         }
         Some(())
     }
+}
+
+/// Adds a part of the name of `number`. `None` if the part does not follow the parts so far. A name that is recorded
+/// again replaces the earlier name.
+fn add_name_part(
+    names: &mut BTreeMap<u64, Vec<u8>>,
+    number: u64,
+    part: u32,
+    text: &[u8; NAME_PART_BYTES],
+) -> Option<()> {
+    let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+    let name = names.entry(number).or_default();
+    if part == 0 {
+        name.clear();
+    }
+    if name.len() as u64 != u64::from(part) * NAME_PART_BYTES as u64 {
+        return None;
+    }
+    name.extend(&text[..end]);
+    Some(())
 }
 
 /// The text before the first zero.

@@ -18,7 +18,7 @@ pub const RECORDS_MAX: u64 = 1 << 22;
 /// First number of the header: "irqlabrc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"irqlabrc");
 /// Version of the format. It changes whenever the meaning of a record changes.
-pub const FORMAT_VERSION: u32 = 15;
+pub const FORMAT_VERSION: u32 = 16;
 /// Maximum number of spans whose counters are recorded. They take up to a third of [`RECORDS_MAX`].
 pub const SPAN_COUNTS_MAX: u32 = 1 << 18;
 /// Maximum number of [`ExecutedBlock`] records in a stream: a quarter of [`RECORDS_MAX`].
@@ -180,6 +180,10 @@ pub enum Record {
     ExecutedBlock(ExecutedBlock),
     /// The host begins to withhold a CPU.
     Withheld(Withheld),
+    /// The task that a CPU runs is in another control group than that of the record before.
+    TaskGroup(TaskGroup),
+    /// A part of the path of a control group. The parts of a path follow each other.
+    GroupPath(GroupPath),
 }
 
 /// Settings of the recording.
@@ -483,6 +487,19 @@ pub struct Withheld {
     pub tsc: u64,
     /// Length of the time by the time-stamp counter.
     pub length: u64,
+}
+
+/// The control group, of version 2, of the task that a CPU runs. It holds until the CPU's next record of this kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskGroup {
+    pub cpu: u32,
+    pub region: u32,
+    /// The kernel's id of the group. 0 if it is not known.
+    pub group: u64,
+    /// When the group was read, in cycles on this CPU's time axis, like [`Span::start`].
+    pub at: u64,
+    /// The CPU's time-stamp counter at that time.
+    pub tsc: u64,
 }
 
 numbered! {
@@ -938,7 +955,7 @@ pub struct StructureName {
 /// The number that stands for user code whose file is not known. Addresses of the kernel have their highest bit set;
 /// numbers of functions do not.
 pub const UNKNOWN_FUNCTION: u64 = 0;
-/// Bytes of a name in a [`UserFunction`].
+/// Bytes of a name in a [`UserFunction`] or [`GroupPath`].
 pub const NAME_PART_BYTES: usize = 40;
 
 /// A part of the name of a user program's function, as `FUNCTION [FILE]`. The name `[FILE]` stands for all code of the
@@ -960,6 +977,28 @@ impl UserFunction {
             let mut text = [0; NAME_PART_BYTES];
             text[..bytes.len()].copy_from_slice(bytes);
             UserFunction { number, part, text }
+        })
+    }
+}
+
+/// A part of the path of a control group from the root of its hierarchy, whose path is `/`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupPath {
+    /// The kernel's id of the group.
+    pub group: u64,
+    /// The position of this part in the path, from 0.
+    pub part: u32,
+    /// The bytes; the last part is padded with zeros.
+    pub text: [u8; NAME_PART_BYTES],
+}
+
+impl GroupPath {
+    /// The parts of a path, in order.
+    pub fn of_path(group: u64, path: &[u8]) -> impl Iterator<Item = GroupPath> + '_ {
+        (0..).zip(path.chunks(NAME_PART_BYTES)).map(move |(part, bytes)| {
+            let mut text = [0; NAME_PART_BYTES];
+            text[..bytes.len()].copy_from_slice(bytes);
+            GroupPath { group, part, text }
         })
     }
 }

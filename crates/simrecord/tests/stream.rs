@@ -6,10 +6,10 @@ use simrecord::parsed::parse;
 use simrecord::reader::{self, ReadError};
 use simrecord::record::{
     AccessStream, AnnotationRow, BYTES, CACHES, COUNTERS_PER_RECORD, CPUS_MAX, Check, ContextRow,
-    Counters, CountersOf, Detail, End, ExecutedBlock, FORMAT_VERSION, Group, Header, Hotplug,
-    HotplugState, IrqName, KernelCount, Marker, MissCount, MissCurvePoint, MissKind, Notice,
-    QueuedRun, Record, RecordError, Region, Roi, Sent, SentKind, ShadowCaches, Span, Task,
-    Transition, UserFunction, Value, Values, ValuesKind, Withheld,
+    Counters, CountersOf, Detail, End, ExecutedBlock, FORMAT_VERSION, Group, GroupPath, Header,
+    Hotplug, HotplugState, IrqName, KernelCount, Marker, MissCount, MissCurvePoint, MissKind,
+    Notice, QueuedRun, Record, RecordError, Region, Roi, Sent, SentKind, ShadowCaches, Span, Task,
+    TaskGroup, Transition, UserFunction, Value, Values, ValuesKind, Withheld,
 };
 
 const HEADER: Header = Header {
@@ -174,6 +174,15 @@ fn record() -> impl Strategy<Value = Record> {
             |(cpu, (region, at), state)| {
                 let state = HotplugState::ALL[state];
                 Record::Hotplug(Hotplug { cpu, region, state, at })
+            }
+        ),
+        (0..16_u32, any::<u32>(), any::<[u64; 3]>()).prop_map(|(cpu, region, [group, at, tsc])| {
+            Record::TaskGroup(TaskGroup { cpu, region, group, at, tsc })
+        }),
+        (any::<(u64, u32)>(), prop::collection::vec(any::<u8>(), 40)).prop_map(
+            |((group, part), text)| {
+                let text = std::array::from_fn(|byte| text[byte]);
+                Record::GroupPath(GroupPath { group, part, text })
             }
         ),
         any::<(u32, [u8; 32])>().prop_map(|(irq, name)| Record::IrqName(IrqName { irq, name })),

@@ -144,7 +144,7 @@ pub struct HandlersArgs {
     senders: bool,
     /// Also split interrupt and softirq time by victim (the interrupted task or control group) and cause (the task or
     /// group that triggered it). On live it counts no PMU events, and costs time at each span, the probes of --senders,
-    /// and for cgroup probes at completed requests and received packets. On sim: task only
+    /// and for cgroup probes at completed requests and received packets
     #[arg(long, value_enum, value_name = "WHAT")]
     by: Option<By>,
     /// Also keep single spans, the tasks below them and the arrows from raise to run and from sender to target, for table
@@ -456,11 +456,6 @@ fn live_settings(args: &HandlersArgs, host: &HostFacts) -> anyhow::Result<LiveSe
 /// Measures in a simulated machine, or prints the plan with `--dry-run`.
 fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
     args.simulated.guest.refuse_free_running()?;
-    if args.by == Some(By::Cgroup) {
-        let reason =
-            "--by cgroup: the simulator knows tasks, but not their control groups (--by task)";
-        bail!(Usage(reason.to_owned()));
-    }
     let vcpus = args.simulated.vcpus.unwrap_or(1);
     let housekeeping = housekeeping_cpus(args, vcpus)?;
     let cache = Cache::from_environment()?;
@@ -499,6 +494,7 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
         callbacks: args.callbacks,
         delays: args.has_delays(),
         senders: args.has_senders() || args.by.is_some(),
+        groups: args.by == Some(By::Cgroup),
         transitions: args.by.is_some() || args.trace.is_some(),
         until,
         user,
@@ -520,7 +516,7 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
         low_rate_warm_up_ns: ns(warm_ups.at_low_rate),
         events: args.events.clone(),
         senders: args.has_senders(),
-        victims: args.by.is_some(),
+        victims: args.by.map(VictimsBy::from),
         trace_bytes_max: args.trace,
         kernel: (prepared.facts.symbols.clone(), prepared.facts.btf.clone()),
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),

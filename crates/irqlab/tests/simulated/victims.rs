@@ -3,8 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value as Json;
+
 use crate::delays::{number, rows_with};
-use crate::support::{Place, can_simulate};
+use crate::support::{Place, can_simulate, rows, uint};
+use crate::user_functions::write_program;
 
 /// The guest does the same with the option: table `handlers` stays as it is, and the times of the victims add up to it.
 #[test]
@@ -45,13 +48,93 @@ fn times_of_victims_add_up_and_nothing_else_changes() {
     assert!(victims.iter().all(|row| has_sender(&row["name"]) || unknown(row)), "{victims:?}");
 }
 
-/// The simulator does not know groups, and says so before it starts a machine.
+/// How often the planted program calls membarrier(2).
+const CALLS: u64 = 2_000;
+
+/// A command for the guest with two groups: a program in `/lab/computes` computes on CPU 1, and one in `/lab/bar\rier` on
+/// CPU 0 interrupts it [`CALLS`] times. Then the groups are removed.
+fn two_groups(workspace: &Place) -> String {
+    let programs = [("-Wa,--defsym,COMPUTES=1".to_owned(), "/tmp/computes")];
+    let sender = (format!("-Wa,--defsym,CALLS={CALLS}"), "/tmp/barrier");
+    let written: Vec<String> = programs
+        .into_iter()
+        .chain([sender])
+        .map(|(option, path)| write_program(workspace.path(), "barrier.S", &[&option], path))
+        .collect();
+    format!(
+        "{}; {}
+         lab=/sys/fs/cgroup/lab; mkdir -p /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup
+         barrier=$lab/bar$(printf '\\r')ier; mkdir -p $lab/computes \"$barrier\"
+         sh -c 'echo $$ > /sys/fs/cgroup/lab/computes/cgroup.procs; exec /tmp/computes' &
+         computes=$!; sleep 0.05
+         (echo 0 > \"$barrier/cgroup.procs\"; exec /tmp/barrier)
+         kill $computes; wait $computes; rmdir $lab/computes \"$barrier\"",
+        written[0], written[1]
+    )
+}
+
+/// One line names the group that sends, and what it costs the other group. Table `handlers` is as without the option, and
+/// the times add up to it. The groups are removed in the window, and still have paths.
 #[test]
-fn groups_are_refused_on_the_simulated_bench() {
+fn one_line_names_the_group_that_interrupts_another_one() {
     let workspace = Place::new();
-    workspace.run(&["handlers", "--on", "sim", "--by", "cgroup"]).assert_code(2).assert_says(
-        "--by cgroup: the simulator knows tasks, but not their control groups (--by task)",
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let command = two_groups(&workspace);
+    let run = |bench: &str, options: &[&str]| {
+        let line = format!("handlers -q --json --vcpus 2 --on {bench}");
+        let words: Vec<&str> = line
+            .split_whitespace()
+            .chain(options.iter().copied())
+            .chain(["--", &command])
+            .collect();
+        workspace.run(&words).assert_code(0).json()
+    };
+    let [with, plain] = [&["--by", "cgroup"][..], &[]].map(|options| run("sim", options));
+    assert_eq!(rows(&with, "handlers"), rows(&plain, "handlers"));
+    let victims = rows(&with, "victims");
+    let total_ns = |row: &&Json| uint(row, "self_total_ns");
+    let culprit = victims.iter().max_by_key(total_ns).expect("victims");
+    let text = |column: &str| culprit[column].as_str().unwrap_or_default();
+    let found = ["victim", "cause", "name", "victim_cgroup", "by"].map(text);
+    let groups = ["/lab/computes", "/lab/bar?ier", "call_function_single", "/lab/computes"];
+    assert_eq!((&found[..4], found[4]), (&groups[..], "control group: version 2"), "{culprit}");
+    assert!(uint(culprit, "count") > CALLS / 10 * 9, "{culprit}");
+    assert!(uint(culprit, "victim_cgroup_id") > 1, "{culprit}");
+    // All other tasks are in the root group.
+    let root = victims.iter().find(|row| row["victim"] == "/").expect("the root group");
+    assert_eq!(root["victim_cgroup_id"], 1, "{root}");
+    let sum = |name: &str| -> u64 {
+        let of_name = victims.iter().filter(|row| row["name"] == name);
+        of_name.map(|row| uint(row, "self_total_ns")).sum()
+    };
+    for name in ["call_function_single", "local_timer", "TIMER"] {
+        let is_sum = |row: &&Json| row["name"] == name && row["cpu"] == "all";
+        let row = rows(&with, "handlers").iter().find(is_sum).expect("a row");
+        assert_eq!(sum(name), uint(row, "self_total_ns"), "{name}");
+    }
+    // Tasks are divided as their groups are.
+    let by_task = run("sim", &["--by", "task"]);
+    let is_planted = |row: &&Json| row["victim"] == "computes" && row["cause"] == "barrier";
+    let planted = rows(&by_task, "victims").iter().find(is_planted).expect("the programs");
+    assert_eq!(
+        ["count", "self_total_ns"].map(|column| uint(planted, column)),
+        ["count", "self_total_ns"].map(|column| uint(culprit, column))
     );
+}
+
+/// A guest without cgroup v2 has one group, and the run says so.
+#[test]
+fn a_guest_without_groups_has_a_warning() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let line = "handlers --on sim -q --by cgroup --load busy --rate low --stimulus timer -d 20ms";
+    let ended = workspace.run(&line.split_whitespace().collect::<Vec<_>>());
+    ended.assert_code(0);
+    assert!(ended.out.contains("all tasks are in the root group"), "{}", ended.out);
 }
 
 /// The live bench in a guest whose kernel has groups of version 2 only, and no events of senders: victims have their

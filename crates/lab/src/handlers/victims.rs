@@ -3,6 +3,7 @@
 
 use attribution::{Context, ContextKind};
 
+use crate::container::container_name;
 use crate::experiment::Absence;
 
 /// The name of the table.
@@ -38,6 +39,15 @@ pub struct Cgroup {
     pub container: Option<String>,
     /// Why the group has no path.
     pub no_path: &'static str,
+}
+
+impl Cgroup {
+    /// A group, with the short name of the container that its path names.
+    #[must_use]
+    pub fn new(id: u64, path: Option<String>, no_path: &'static str) -> Cgroup {
+        let container = path.as_deref().and_then(container_name);
+        Cgroup { id, path, container, no_path }
+    }
 }
 
 /// A victim or a cause of an interrupt.

@@ -25,7 +25,7 @@ use crate::bpf::programs::{
     choose_causes,
 };
 use crate::host::Root;
-use crate::host::cgroup::{CgroupPaths, Hierarchy, container_name};
+use crate::host::cgroup::{CgroupPaths, Hierarchy};
 
 /// How a bench names victims and causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,8 +210,7 @@ fn party_of(party: &RawParty, names: &CgroupPaths) -> Party {
         PARTY_CGROUP => {
             let id = party.id[0];
             let path = names.path(id).map(str::to_owned);
-            let container = path.as_deref().and_then(container_name);
-            Party::Cgroup(Cgroup { id, path, container, no_path: names.why_no_path() })
+            Party::Cgroup(Cgroup::new(id, path, names.why_no_path()))
         }
         _ => Party::Unknown,
     }

@@ -8,7 +8,7 @@ use lab::services::{Class, LockMethod, LockStats, LockWaiter};
 
 use crate::bpf::layout::{LOCK_FUNCTIONS, LockCpu, LockKey, LockRow, LockWaits};
 use crate::handlers::position_of_subsystem;
-use crate::host::cgroup::{CgroupPaths, Hierarchy, container_name};
+use crate::host::cgroup::{CgroupPaths, Hierarchy};
 use crate::host::{KernelSymbols, Root};
 
 /// Flags of the tracepoint `contention_begin` (include/trace/events/lock.h).
@@ -208,8 +208,7 @@ fn waiter(cgroup: u64, groups: &CgroupPaths) -> LockWaiter {
         return LockWaiter::NoCgroup;
     }
     let path = groups.path(cgroup).map(str::to_owned);
-    let container = path.as_deref().and_then(container_name);
-    LockWaiter::Cgroup(Cgroup { id: cgroup, path, container, no_path: groups.why_no_path() })
+    LockWaiter::Cgroup(Cgroup::new(cgroup, path, groups.why_no_path()))
 }
 
 /// The kind of a lock, in the words of the simulated machine's tables if it knows the kind.

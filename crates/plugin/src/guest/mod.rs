@@ -9,6 +9,7 @@
 //!   and `guest_time` computes the guest's clocks.
 //! - Senders: `senders` joins the calls that CPUs queue for other CPUs to their runs, and `senders_of_guest` reads from
 //!   the guest who sends.
+//! - Control groups: `groups` notes the group of the task that each CPU runs.
 //! - Regions of interest: `markers` acts on the guest's markers, `regions` knows the open region, and `region_rows`
 //!   writes its rows. `enough` decides when a region has measured enough, and `close_time` when it closes then.
 //! - Services of the kernel: `services` follows them, `service_sums` adds up their counts, and `service_misses` their
@@ -25,6 +26,7 @@ mod delays_of_guest;
 pub(crate) mod enough;
 pub(crate) mod executed_blocks;
 pub(crate) mod first_context;
+pub(crate) mod groups;
 mod guest_time;
 pub(crate) mod identity;
 pub(crate) mod irq;

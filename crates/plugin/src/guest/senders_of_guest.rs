@@ -171,6 +171,7 @@ impl Tracker {
         target: u32,
         moment: &mut Moment<'_>,
     ) -> Sent {
+        self.note_group(cpu, moment);
         let sender = self
             .interrupt_that_sends(cpu, moment)
             .unwrap_or_else(|| KernelContext::Task(self.current_pid(cpu, moment)));

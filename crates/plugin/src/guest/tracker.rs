@@ -15,6 +15,7 @@ use crate::cpu;
 use crate::guest::delays::Delays;
 use crate::guest::delays_of_guest::callback_context;
 use crate::guest::first_context::{RunningTask, first_context};
+use crate::guest::groups::{EventTime, Groups};
 use crate::guest::irq::IrqLines;
 use crate::guest::senders::Senders;
 use crate::guest::service_misses::{EndedFault, Executing};
@@ -127,6 +128,8 @@ pub(crate) struct Tracker {
     pub(crate) delays: Delays,
     /// Function calls to other CPUs, and interrupts that CPUs send.
     pub(crate) senders: Senders,
+    /// Control groups of the tasks that run.
+    pub(crate) groups: Groups,
     /// Whether the functions that the kernel calls back have contexts.
     pub(crate) has_callback_contexts: bool,
     /// The offsets, in a CPU's area, of the masks of pending softirqs in which a softirq has been raised.
@@ -197,6 +200,7 @@ impl Tracker {
             structures,
             delays: Delays::default(),
             senders: Senders::default(),
+            groups: Groups::default(),
             has_callback_contexts: false,
             softirq_masks: Vec::new(),
             names,
@@ -313,6 +317,7 @@ impl Tracker {
             self.take_interrupt(cpu, vector, &moment);
         }
         let user = (!is_kernel(interrupted)).then(|| self.current_pid(cpu, &mut moment));
+        self.note_group(cpu, &mut moment);
         let stack_pointer = moment.rsp();
         self.cpus[cpu].stack.enter_hardware(context, stack_pointer, user, moment.now);
         match context {
@@ -455,6 +460,7 @@ impl Tracker {
         if !self.symbols.calls_softirqs(return_to) {
             return;
         }
+        self.note_group(cpu, &mut moment);
         let context = KernelContext::Softirq(number);
         self.cpus[cpu].stack.enter_call(context, return_to, stack_pointer, moment.now);
         if self.delays.is_counting() {
@@ -609,9 +615,22 @@ impl Tracker {
             moment.now,
         );
         self.set_task(cpu, next, next_pid, moment.qemu);
+        self.note_group(cpu, &mut moment);
         if self.services.is_some() {
             self.cpus[cpu].stack.arrive(moment.common_cycles());
         }
+    }
+
+    /// Notes the control group of the task that runs on a CPU, if groups are recorded.
+    pub(super) fn note_group(&mut self, cpu: usize, moment: &mut Moment<'_>) {
+        if !self.groups.are_recorded() {
+            return;
+        }
+        // Before the first switch that is seen, this finds the task.
+        self.current_pid(cpu, moment);
+        let time =
+            EventTime { at: moment.now[TIME], tsc: moment.clock.tsc_at(moment.vcpu, &moment.now) };
+        self.groups.note(cpu, self.cpus[cpu].task, time, &self.offsets, moment.qemu);
     }
 
     /// Completes a span of the running thread if it runs IRQ handlers. Such a thread has one span for each time it runs.

@@ -182,6 +182,9 @@ fn start_tracker(tracker: &mut Tracker, options: &Options) -> Spans {
     if options.senders {
         tracker.senders.record();
     }
+    if options.groups {
+        tracker.groups.record(tracker.cpus.len());
+    }
     let spans = Spans::new(options, tracker);
     if options.services {
         tracker.keep_services();

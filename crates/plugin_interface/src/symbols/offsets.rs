@@ -48,6 +48,20 @@ offsets! {
     task_flags = "task_struct.flags";
     /// Offset of the pointer to the task's kernel stack.
     stack = "task_struct.stack";
+    /// Offset of the pointer to the set of a task's control groups.
+    task_groups = "task_struct.cgroups";
+    /// Offset of the pointer from a set of control groups to the group of version 2.
+    default_group = "css_set.dfl_cgrp";
+    /// Offset of the pointer from a control group to its directory.
+    group_directory = "cgroup.kn";
+    /// Offset of a directory's id.
+    directory_id = "kernfs_node.id";
+    /// Offset of the pointer to a directory's name.
+    directory_name = "kernfs_node.name";
+    /// Offset of the pointer to the directory around.
+    directory_parent = "kernfs_node.parent";
+    /// Offset of the member that replaces `parent` from Linux 6.15 on.
+    directory_parent_renamed = "kernfs_node.__parent";
     /// Offset of the count of nested interrupts in `pcpu_hot`, 32 bits.
     preempt_count = "pcpu_hot.preempt_count";
     /// Offset of the flags of a queued function call, 32 bits.
@@ -198,6 +212,17 @@ pub fn release_number(release: &str) -> Option<u64> {
 impl Offsets {
     /// The first value that is too large for an offset.
     const MAX: u64 = 1 << 20;
+
+    /// Whether the control group of a task, and the group's path, can be read.
+    #[must_use]
+    pub fn has_groups(&self) -> bool {
+        let Offsets { task_groups, default_group, group_directory, .. } = self;
+        let Offsets { directory_id, directory_name, directory_parent, .. } = self;
+        let parent = directory_parent.or(self.directory_parent_renamed);
+        let needed =
+            [task_groups, default_group, group_directory, directory_id, directory_name, &parent];
+        needed.into_iter().all(Option::is_some)
+    }
 
     /// Parses lines `NAME OFFSET`, with a name as in [`wanted_members`] and a decimal offset. Other names are ignored.
     ///

@@ -243,6 +243,21 @@ fn times_of_a_withheld_cpu_are_in_the_order_of_time() {
 }
 
 #[test]
+fn a_task_has_the_group_that_was_read_last() {
+    let group = |group, at, tsc| Record::TaskGroup(TaskGroup { cpu: 1, region: 1, group, at, tsc });
+    let account = |groups: Vec<Record>| {
+        let rows = [region(0, 0, 0), region(1, 0, 0)].concat();
+        Accounting::of_record(&stream(2, [groups, rows].concat()))
+    };
+    let read = account(vec![group(7, 500, 900), group(0, 600, 950), group(1, 700, 990)]);
+    let cpu = &read.unwrap().regions[0].cpus[1];
+    let found = [499, 500, 599, 600, 700].map(|cycles| cpu.group_at_cycles(cycles));
+    assert_eq!(found, [None, Some(7), Some(7), None, Some(1)]);
+    assert_eq!([899, 900, 990].map(|tsc| cpu.group_at_tsc(tsc)), [None, Some(7), Some(1)]);
+    assert!(account(vec![group(7, 500, 900), group(1, 499, 900)]).is_err());
+}
+
+#[test]
 fn records_that_contradict_each_other_are_refused() {
     let idle = || row(0, KernelContext::Idle.code(), 1);
     let timer = KernelContext::Interrupt(0xec);

@@ -37,6 +37,24 @@ impl RegionUse {
 }
 
 impl CpuUse {
+    /// Returns the control group of the task that the CPU ran at a time on its time axis. `None`: it is not known.
+    #[must_use]
+    pub fn group_at_cycles(&self, at_cycles: u64) -> Option<u64> {
+        let after = self.groups.partition_point(|change| change.at_cycles <= at_cycles);
+        self.group_before(after)
+    }
+
+    /// Returns the control group of the task that the CPU ran at a time of its time-stamp counter. `None`: it is not known.
+    #[must_use]
+    pub fn group_at_tsc(&self, tsc: u64) -> Option<u64> {
+        self.group_before(self.groups.partition_point(|change| change.tsc <= tsc))
+    }
+
+    fn group_before(&self, position: usize) -> Option<u64> {
+        let change = position.checked_sub(1).and_then(|last| self.groups.get(last))?;
+        (change.group != 0).then_some(change.group)
+    }
+
     /// Returns how long the CPU had been in the region when it went offline, in cycles; `None` if it did not.
     #[must_use]
     pub fn offline_after_cycles(&self) -> Option<u64> {
@@ -84,6 +102,8 @@ pub struct CpuUse {
     pub transitions: Vec<ContextTransition>,
     /// Withheld times of this CPU, by the time-stamp counter, in order: the simulated host did not run it.
     pub withheld: Vec<Range<u64>>,
+    /// Control groups of the tasks that the CPU ran, in order, if they were requested.
+    pub groups: Vec<GroupChange>,
     /// Blocks that this CPU started, in order, if they were requested.
     pub blocks: Vec<BlockStart>,
     /// Counters that the guest's kernel keeps itself.
@@ -166,6 +186,17 @@ pub struct ContextTransition {
     pub cycles: u64,
     /// The value of the CPU's time-stamp counter at the transition.
     pub tsc: u64,
+}
+
+/// From this time on, the task that a CPU runs is in a control group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupChange {
+    /// In cycles on the time axis of the CPU.
+    pub at_cycles: u64,
+    /// The CPU's time-stamp counter at this time.
+    pub tsc: u64,
+    /// The kernel's id of the group. 0 if it is not known.
+    pub group: u64,
 }
 
 /// A CPU starts a translated block of the kernel, or enters user mode. The counters are the CPU's at this time.

@@ -12,8 +12,8 @@ use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::guest_protocol::Request;
 use lab::handlers::in_guest::{GuestWindow, HandlersRequest, HandlersResponse};
 use lab::handlers::{
-    Condition, HandlersBench, Load, Pass, ProbeOverhead, Rate, SenderMethod, Stimulus,
-    WindowSample, unmeasured_of_senders,
+    Condition, HandlersBench, Load, Pass, ProbeOverhead, Rate, SenderMethod, Stimulus, VICTIMS,
+    VictimsBy, WindowSample, unmeasured_of_senders,
 };
 use lab::services::ServicesSample;
 use serde_json::{Map, Value as Json, json};
@@ -50,8 +50,9 @@ pub struct SimSettings {
     pub on_host: Map<String, Json>,
     /// Whether the table of senders was requested.
     pub senders: bool,
-    /// Whether victims of interrupts were requested. Their causes are in the record only with senders.
-    pub victims: bool,
+    /// How victims and causes of interrupts are named. Causes are in the record only with senders, and groups with groups.
+    /// `None`: victims were not requested.
+    pub victims: Option<VictimsBy>,
     /// Memory for single events of a condition, bytes. `None`: no timeline was requested.
     pub trace_bytes_max: Option<u64>,
     /// How many conditions are measured at the same time.
@@ -102,7 +103,10 @@ impl SimBench {
         );
         let has_delays = settings.guest.watch.delays;
         let has_senders = settings.senders && settings.guest.kernel_files.has_symbols();
-        let (has_victims, trace_bytes_max) = (settings.victims, settings.trace_bytes_max);
+        let trace_bytes_max = settings.trace_bytes_max;
+        let lacks_groups = settings.guest.kernel_files.why_groups_are_unknown().is_some();
+        let can_name = |by: &VictimsBy| *by != VictimsBy::Cgroup || !lacks_groups;
+        let victims = settings.victims.filter(can_name);
         let has_model = model.is_some();
         let clock_hz = settings.guest.watch.clock_hz(settings.guest.machine.timing);
         SimBench {
@@ -113,7 +117,7 @@ impl SimBench {
                 events,
                 has_delays,
                 has_senders,
-                has_victims,
+                victims,
                 has_model,
                 trace_bytes_max,
             },
@@ -239,8 +243,13 @@ impl SimBench {
     fn absences(&self) -> Vec<Absence> {
         let guest = &self.settings.guest;
         let mut absences = guest.kernel_files.absences(&guest.watch, "handlers");
-        if self.reading.has_victims {
-            absences.extend(absent_of_victims());
+        let groups = guest.kernel_files.why_groups_are_unknown();
+        match (self.settings.victims, self.reading.victims, groups) {
+            (Some(_), None, Some(reason)) => {
+                absences.push(Absence::new(VICTIMS, "victims and causes", reason));
+            }
+            (Some(_), ..) => absences.extend(absent_of_victims()),
+            (None, ..) => {}
         }
         if self.settings.senders {
             absences.extend(unmeasured_of_senders(SenderMethod::Simulator));

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use attribution::{Context, ContextKind, KernelContext};
 use lab::handlers::Party;
 
-use crate::accounting::{CpuUse, QueuedRunUse, SendersUse, SentUse, SpanUse};
+use super::parties::Parties;
+use crate::accounting::{CpuUse, QueuedRunUse, SpanUse};
 
 const RESCHEDULE: KernelContext = KernelContext::Interrupt(0xfd);
 const CALL_FUNCTION: [KernelContext; 2] =
@@ -25,15 +26,6 @@ pub(super) fn cause_method(context: &Context) -> Option<&'static str> {
     }
 }
 
-/// The cause of a call or an interrupt. It is unknown if an interrupt sends: the task that happens to run is not the cause.
-fn cause_of(sent: &SentUse) -> Party {
-    match sent.sender {
-        KernelContext::Task(0) => Party::Idle,
-        KernelContext::Task(_) if !sent.task.is_empty() => Party::Task(sent.task.clone()),
-        _ => Party::Unknown,
-    }
-}
-
 /// The causes of the spans of a CPU.
 pub(super) struct Causes {
     /// By the span's position in [`CpuUse::spans`]. Each span of a function call has a cause, which may be unknown.
@@ -41,7 +33,8 @@ pub(super) struct Causes {
 }
 
 impl Causes {
-    pub(super) fn on_cpu(cpu: &CpuUse, senders: &SendersUse) -> Causes {
+    pub(super) fn on_cpu(cpu: &CpuUse, parties: &Parties<'_>) -> Causes {
+        let senders = &parties.region.senders;
         let calls = Starts::of(cpu, |context| CALL_FUNCTION.contains(&context));
         let reschedules = Starts::of(cpu, |context| context == RESCHEDULE);
         let mut by_span: BTreeMap<usize, Vec<Party>> = BTreeMap::new();
@@ -58,7 +51,7 @@ impl Causes {
             } else {
                 reschedules.entered(run.at_cycles)
             };
-            add(span, cause_of(sent));
+            add(span, parties.sender(sent));
         }
         for run in senders.unjoined_runs.iter().filter(is_here) {
             add(calls.containing(run.at_cycles), Party::Unknown);
@@ -125,9 +118,12 @@ impl Starts {
 
 #[cfg(test)]
 mod tests {
+    use lab::handlers::VictimsBy;
     use simrecord::record::SentKind;
 
     use super::*;
+    use crate::Accounting;
+    use crate::accounting::{RegionUse, SendersUse, SentUse};
 
     fn sent(kind: SentKind, task: &str, at_cycles: u64) -> SentUse {
         SentUse {
@@ -162,6 +158,14 @@ mod tests {
         }
     }
 
+    fn causes(cpu: &CpuUse, sent: Vec<SentUse>) -> Causes {
+        let senders = SendersUse { sent, unjoined_runs: Vec::new() };
+        let region = RegionUse { senders, ..RegionUse::default() };
+        let accounting = Accounting::default();
+        let by = VictimsBy::Task;
+        Causes::on_cpu(cpu, &Parties { by, accounting: &accounting, region: &region })
+    }
+
     #[test]
     fn calls_of_a_span_share_its_time_by_their_number() {
         let call = SentKind::SynchronousCall;
@@ -175,8 +179,7 @@ mod tests {
             spans: vec![span(CALL_FUNCTION[1], 145, 160), span(CALL_FUNCTION[1], 100, 200)],
             ..CpuUse::default()
         };
-        let senders = SendersUse { sent: all, unjoined_runs: Vec::new() };
-        let causes = Causes::on_cpu(&cpu, &senders);
+        let causes = causes(&cpu, all);
         let task = |name: &str| Party::Task(name.to_owned());
         let expected = vec![(task("cc"), 25), (task("make"), 50), (Party::Unknown, 26)];
         assert_eq!(causes.divide(1, 101), expected);
@@ -189,8 +192,7 @@ mod tests {
         let sent = times.map(|(task, at)| sent(SentKind::Reschedule, task, at)).to_vec();
         let spans = vec![span(RESCHEDULE, 100, 150), span(RESCHEDULE, 300, 350)];
         let cpu = CpuUse { cpu: 1, spans, ..CpuUse::default() };
-        let senders = SendersUse { sent, unjoined_runs: Vec::new() };
-        let causes = Causes::on_cpu(&cpu, &senders);
+        let causes = causes(&cpu, sent);
         assert_eq!(causes.divide(0, 9), [(Party::Unknown, 9)]);
         assert_eq!(causes.divide(1, 9), [(Party::Task("make".to_owned()), 9)]);
     }

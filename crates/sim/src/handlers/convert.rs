@@ -6,7 +6,7 @@ use attribution::Context;
 use lab::cpu_warnings::CpuWarning;
 use lab::cpus::UnmeasuredCpu;
 use lab::handlers::in_guest::GuestWindow;
-use lab::handlers::{ContextStats, CpuWindow, EventSums, Timing, WindowSample};
+use lab::handlers::{ContextStats, CpuWindow, EventSums, Timing, VictimsBy, WindowSample};
 use simrecord::counters::{CYCLES, Counts, INSTRUCTIONS, TIME};
 use stats::interval::Cell;
 use stats::{Batches, JointBatch};
@@ -14,8 +14,9 @@ use stats::{Batches, JointBatch};
 use super::agreement::lines_of;
 use super::delays::delays_of;
 use super::events::Event;
+use super::parties::Parties;
 use super::senders::{MachineNames, senders_of};
-use super::victims::victims_of;
+use super::victims::{root_warning, victims_of};
 use crate::Symbols;
 use crate::accounting::{Accounting, ContextUse, CpuUse, SpanUse};
 use crate::contexts::{callback_of, context_of, irq_thread_of};
@@ -38,8 +39,8 @@ pub(super) struct Reading {
     pub(super) has_delays: bool,
     /// Whether senders of function calls and interrupts were recorded.
     pub(super) has_senders: bool,
-    /// Whether the tasks that interrupts interrupt were recorded.
-    pub(super) has_victims: bool,
+    /// How victims and causes are named. `None`: they were not recorded.
+    pub(super) victims: Option<VictimsBy>,
     /// Whether the machine has a model, so that all CPUs have one clock.
     pub(super) has_model: bool,
     /// Memory for single events, bytes. `None`: no timeline was requested.
@@ -115,11 +116,13 @@ pub(super) fn sample_of(
         let ns = |cycles| reading.ns(cycles);
         sample.senders = Some(senders_of(&region.senders, &names, is_measured, ns));
     }
-    if reading.has_victims {
+    if let Some(by) = reading.victims {
         let is_measured = |cpu: &&CpuUse| sample.windows.iter().any(|window| window.cpu == cpu.cpu);
         let cpus = region.cpus.iter().filter(is_measured);
-        sample.victims =
-            Some(victims_of(cpus, &region.senders, accounting, |cycles| reading.ns(cycles)));
+        let parties = Parties { by, accounting, region };
+        let victims = victims_of(cpus, &parties, |cycles| reading.ns(cycles));
+        sample.warnings.extend(root_warning(by, &victims));
+        sample.victims = Some(victims);
     }
     if let Some(bytes_max) = reading.trace_bytes_max {
         let is_measured = |cpu: &&CpuUse| sample.windows.iter().any(|window| window.cpu == cpu.cpu);
@@ -294,7 +297,7 @@ mod tests {
         clock_hz: 500_000_000,
         events: Vec::new(),
         has_delays: false,
-        has_victims: false,
+        victims: None,
         has_senders: false,
         has_model: false,
         trace_bytes_max: None,

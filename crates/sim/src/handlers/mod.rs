@@ -7,6 +7,7 @@ mod causes;
 mod convert;
 mod delays;
 mod events;
+mod parties;
 mod senders;
 mod verify;
 mod verify_delays;

@@ -1,44 +1,44 @@
 //! Victims and causes of interrupts in a simulated machine. The victim is the task at the bottom of the CPU's stack of contexts
-//! when a span ends. Causes are the tasks that sent the interrupt, as `senders.rs` has them.
+//! when a span ends, or the task's control group. Causes are the tasks that sent the interrupt, as `senders.rs` has them.
 
 use std::collections::BTreeMap;
 
 use attribution::{Context, KernelContext};
 use lab::experiment::Absence;
-use lab::handlers::{Party, VICTIMS, VictimStats, Victims, has_victim};
+use lab::handlers::{Party, VICTIMS, VictimStats, Victims, VictimsBy, has_victim};
 
 use super::causes::{Causes, cause_method};
+use super::parties::Parties;
 use crate::Accounting;
-use crate::accounting::{CpuUse, SendersUse};
+use crate::accounting::CpuUse;
 use crate::contexts::context_of;
 
 /// Parts of the table that are absent in a simulated machine, with the reasons.
 pub(super) fn absent_of_victims() -> Vec<Absence> {
-    let groups = ("control groups", "the simulator knows tasks, but not their groups");
     let causes = (
         "causes of device interrupts and softirqs",
         "the simulator does not follow who makes requests or owns sockets",
     );
-    let absences = [causes, groups].map(|(subject, reason)| Absence::new(VICTIMS, subject, reason));
-    absences.into_iter().collect()
+    let (subject, reason) = causes;
+    vec![Absence::new(VICTIMS, subject, reason)]
 }
 
-/// The victims and causes of all spans on these CPUs. `ns` converts cycles.
+/// The victims and causes of all spans on these CPUs of the region of `parties`. `ns` converts cycles.
 pub(super) fn victims_of<'a>(
     cpus: impl Iterator<Item = &'a CpuUse>,
-    senders: &SendersUse,
-    accounting: &Accounting,
+    parties: &Parties<'_>,
     ns: impl Fn(u64) -> u64,
 ) -> Victims {
     let mut sums: BTreeMap<(Party, Party, Context), (u64, u64)> = BTreeMap::new();
     for cpu in cpus {
-        let causes = Causes::on_cpu(cpu, senders);
+        let causes = Causes::on_cpu(cpu, parties);
         for (index, span) in cpu.spans.iter().enumerate() {
-            let Some(context) = interrupt_of(span.context, accounting) else { continue };
+            let Some(context) = interrupt_of(span.context, parties.accounting) else { continue };
             let changes = &cpu.transitions;
             let after = changes.partition_point(|change| change.at_cycles <= span.ended_at_cycles);
             let task = after.checked_sub(1).map(|last| changes[last].task);
-            let victim = party_of(task.unwrap_or(KernelContext::Unknown), accounting);
+            let task = task.unwrap_or(KernelContext::Unknown);
+            let victim = parties.victim(cpu, task, span.ended_at_cycles);
             for (cause, self_ns) in causes.divide(index, ns(span.self_cycles)) {
                 let key = (victim.clone(), cause, context.clone());
                 let (count, sum_ns) = sums.entry(key).or_default();
@@ -52,7 +52,22 @@ pub(super) fn victims_of<'a>(
         let context = Some(context);
         VictimStats { victim, cause, context, count, self_total_ns, cause_method }
     });
-    Victims { by: "name of the task".to_owned(), rows: rows.collect() }
+    Victims { by: parties.label().to_owned(), rows: rows.collect() }
+}
+
+/// The kernel's id of the group at the root of a hierarchy.
+const ROOT: u64 = 1;
+
+/// A warning if all tasks are in the root group, so that the table tells no groups apart.
+pub(super) fn root_warning(by: VictimsBy, victims: &Victims) -> Option<String> {
+    let groups = || victims.rows.iter().flat_map(|row| [&row.victim, &row.cause]);
+    let mut groups = groups().filter_map(Party::cgroup).peekable();
+    let has_only_root = groups.peek().is_some() && groups.all(|group| group.id == ROOT);
+    (by == VictimsBy::Cgroup && has_only_root).then(|| {
+        "table victims: all tasks are in the root group, because the guest has mounted no cgroup v2, or has made no \
+         groups in it"
+            .to_owned()
+    })
 }
 
 /// The context of a span that has a victim. All functions of a kind are one context, as on the live bench.
@@ -64,23 +79,12 @@ fn interrupt_of(context: KernelContext, accounting: &Accounting) -> Option<Conte
     has_victim(context.kind).then_some(context)
 }
 
-fn party_of(task: KernelContext, accounting: &Accounting) -> Party {
-    match task {
-        KernelContext::Idle => Party::Idle,
-        KernelContext::User(pid) | KernelContext::Task(pid) | KernelContext::KernelThread(pid) => {
-            let name = accounting.tasks.get(&pid).filter(|name| !name.is_empty());
-            Party::Task(name.cloned().unwrap_or_else(|| format!("task {pid}")))
-        }
-        _ => Party::Unknown,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use attribution::ContextKind;
 
     use super::*;
-    use crate::accounting::{ContextTransition, SpanUse};
+    use crate::accounting::{ContextTransition, GroupChange, RegionUse, SpanUse};
 
     #[test]
     fn the_victim_is_the_task_at_the_bottom_of_the_stack_when_the_span_ends() {
@@ -108,18 +112,23 @@ mod tests {
                 span(function, 41, 8),
             ],
             transitions: vec![change(KernelContext::User(5), 10), change(KernelContext::Idle, 30)],
+            groups: vec![GroupChange { at_cycles: 15, tsc: 15, group: 7 }],
             ..CpuUse::default()
         };
         let tasks = BTreeMap::from([(5, "make".to_owned())]);
-        let accounting = Accounting { tasks, ..Accounting::default() };
-        let senders = SendersUse::default();
-        let victims = victims_of([&cpu].into_iter(), &senders, &accounting, |cycles| cycles * 2);
-        let found: Vec<_> = victims
-            .rows
-            .iter()
-            .map(|row| (row.victim.name(), row.count, row.self_total_ns))
-            .collect();
-        let expected = [("make", 1, 4), ("(idle)", 1, 8), ("(unknown)", 1, 2)];
-        assert_eq!(found, expected.map(|(name, count, ns)| (name.to_owned(), count, ns)));
+        let group_paths = BTreeMap::from([(7, "/lab/a".to_owned())]);
+        let accounting = Accounting { tasks, group_paths, ..Accounting::default() };
+        let region = RegionUse::default();
+        let found = |by| -> Vec<(String, u64, u64)> {
+            let parties = Parties { by, accounting: &accounting, region: &region };
+            let victims = victims_of([&cpu].into_iter(), &parties, |cycles| cycles * 2);
+            let row = |row: &VictimStats| (row.victim.name(), row.count, row.self_total_ns);
+            victims.rows.iter().map(row).collect()
+        };
+        let named = |rows: [(&str, u64, u64); 3]| rows.map(|row| (row.0.to_owned(), row.1, row.2));
+        let tasks = named([("make", 1, 4), ("(idle)", 1, 8), ("(unknown)", 1, 2)]);
+        assert_eq!(found(VictimsBy::Task), tasks);
+        let groups = named([("/lab/a", 1, 4), ("(idle)", 1, 8), ("(unknown)", 1, 2)]);
+        assert_eq!(found(VictimsBy::Cgroup), groups);
     }
 }

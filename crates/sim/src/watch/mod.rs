@@ -21,7 +21,7 @@ pub use plugin_interface::options::{ALSO_MAX, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX
 pub use plugin_interface::options::{BlockWindow, User};
 use plugin_interface::options::{Options, Time};
 pub use plugin_interface::sampling::{PERIOD_MAX, Sampling};
-use plugin_interface::symbols::{Part, RELEASE, Wanted, release_number, wanted_members};
+use plugin_interface::symbols::{Offsets, Part, RELEASE, Wanted, release_number, wanted_members};
 pub use plugin_interface::until::{StopRule, Until};
 pub use record_file::KeptRecord;
 use record_file::{check_place, keep, unnamed};
@@ -90,6 +90,8 @@ pub struct Watch {
     pub delays: bool,
     /// Whether senders of function calls and interrupts are recorded.
     pub senders: bool,
+    /// Whether the control groups of the tasks that CPUs run are recorded.
+    pub groups: bool,
     /// The vCPU that the simulated host withholds now and then while a window is open. `None`: no vCPU. It needs a model.
     pub withhold: Option<u32>,
     /// Event that opens the region of interest.
@@ -157,6 +159,7 @@ impl Default for Watch {
             callbacks: false,
             delays: false,
             senders: false,
+            groups: false,
             withhold: None,
             roi: Roi::Marker,
             vcpu_slice: VCPU_SLICE_DEFAULT,
@@ -171,6 +174,8 @@ impl Default for Watch {
 pub struct KernelFiles {
     symbols: Option<PathBuf>,
     offsets: Option<PathBuf>,
+    /// Whether control groups of tasks, and their paths, can be read.
+    has_groups: bool,
     /// Results that the plugin cannot record on this kernel.
     unmet_parts: Vec<UnmetPart>,
 }
@@ -216,7 +221,12 @@ pub fn kernel_files(
         symbols.as_ref().map(|path| fs::read_to_string(path).map_err(SimError::file(path)));
     let unmet_parts =
         symbol_text.transpose()?.map(|text| unmet_parts_of(&text)).unwrap_or_default();
-    Ok(KernelFiles { symbols, offsets: file_if_written(OFFSETS), unmet_parts })
+    let offsets = file_if_written(OFFSETS);
+    let offset_text =
+        offsets.as_ref().map(|path| fs::read_to_string(path).map_err(SimError::file(path)));
+    let known_offsets = offset_text.transpose()?.and_then(|text| Offsets::parse(&text).ok());
+    let has_groups = known_offsets.is_some_and(|offsets| offsets.has_groups());
+    Ok(KernelFiles { symbols, offsets, has_groups, unmet_parts })
 }
 
 /// Returns the results that cannot be recorded with the symbols of `list`.
@@ -237,7 +247,18 @@ const NO_TYPES: &str = "this kernel has no type information (CONFIG_DEBUG_INFO_B
 impl KernelFiles {
     /// Returns no files, for a machine whose contexts are not needed.
     pub(crate) fn nothing() -> KernelFiles {
-        KernelFiles { symbols: None, offsets: None, unmet_parts: Vec::new() }
+        KernelFiles { symbols: None, offsets: None, has_groups: false, unmet_parts: Vec::new() }
+    }
+
+    /// Returns why control groups of tasks are not known. `None` if they are.
+    #[must_use]
+    pub fn why_groups_are_unknown(&self) -> Option<&'static str> {
+        match (&self.symbols, &self.offsets) {
+            (None, _) => Some(NO_SYMBOLS),
+            (Some(_), None) => Some(NO_TYPES),
+            (Some(_), Some(_)) if self.has_groups => None,
+            (Some(_), Some(_)) => Some("this kernel has no control groups (CONFIG_CGROUPS)"),
+        }
     }
 
     /// Whether the functions of the kernel are known.
@@ -423,6 +444,7 @@ impl Recording {
             callbacks: watch.callbacks,
             delays: watch.delays,
             senders: watch.senders,
+            groups: watch.groups,
             withhold: watch.withhold,
             model: watch.model.as_ref().map(|model| model.path.clone()),
             also: watch.shadow_models.iter().map(|model| model.path.clone()).collect(),
@@ -623,7 +645,7 @@ mod tests {
     use ::machine::identity::Vendor;
 
     const NOTHING: KernelFiles =
-        KernelFiles { symbols: None, offsets: None, unmet_parts: Vec::new() };
+        KernelFiles { symbols: None, offsets: None, has_groups: false, unmet_parts: Vec::new() };
 
     #[test]
     fn symbols_come_with_the_one_after_them() {

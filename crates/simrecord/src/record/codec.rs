@@ -8,12 +8,12 @@ mod packed;
 
 use super::{
     AccessStream, AnnotationRow, BYTES, CACHES, CPUS_MAX, Check, ContextRow, Counters, Delay,
-    DelayEvents, End, ExecutedBlock, FORMAT_VERSION, Group, Header, Hotplug, HotplugState, IrqName,
-    KernelCount, LockCounts, MAGIC, Marker, MissCount, MissCurvePoint, MissKind, ProfileSlot,
-    QueuedRun, Record, RecordError, Region, SampledPart, Sent, ServiceBucket, ServiceMisses,
-    ServiceRow, ServiceTime, ServiceTotals, ServiceWait, ShadowCaches, SharedMisses, Span,
-    StructureKind, StructureName, SyscallFunction, Task, Transition, UserFunction, Value, Values,
-    ValuesKind, Withheld,
+    DelayEvents, End, ExecutedBlock, FORMAT_VERSION, Group, GroupPath, Header, Hotplug,
+    HotplugState, IrqName, KernelCount, LockCounts, MAGIC, Marker, MissCount, MissCurvePoint,
+    MissKind, ProfileSlot, QueuedRun, Record, RecordError, Region, SampledPart, Sent,
+    ServiceBucket, ServiceMisses, ServiceRow, ServiceTime, ServiceTotals, ServiceWait,
+    ShadowCaches, SharedMisses, Span, StructureKind, StructureName, SyscallFunction, Task,
+    TaskGroup, Transition, UserFunction, Value, Values, ValuesKind, Withheld,
 };
 use packed::NoticeRecord;
 
@@ -184,6 +184,8 @@ encodings! {
     38 QueuedRun [cpu] (region sent function at delay cycles tsc);
     35 ExecutedBlock [cpu] (region address tsc cycles instructions l1_misses l2_misses);
     39 Withheld [cpu] (region tsc length);
+    40 TaskGroup [cpu] (region group at tsc);
+    41 GroupPath [] (group part text);
 }
 
 /// Maps the variants of [`Record`] to their types. `Record::Notice` has no row, because it has three values.
@@ -254,6 +256,8 @@ variants! {
     UserFunction(UserFunction),
     ExecutedBlock(ExecutedBlock),
     Withheld(Withheld),
+    TaskGroup(TaskGroup),
+    GroupPath(GroupPath),
 }
 
 impl Record {

@@ -136,7 +136,7 @@ fn measure(
         on_host,
         kernel: (None, None),
         senders: false,
-        victims: false,
+        victims: None,
         trace_bytes_max: None,
     };
     let mut bench = SimBench::new(settings);

@@ -307,7 +307,7 @@ fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<Strin
     let bench = SimBench::new(SimSettings {
         kernel: (prepared.facts.symbols.clone(), None),
         senders: args.senders,
-        victims: false,
+        victims: None,
         trace_bytes_max: None,
         jobs: args.jobs.choose(args.conditions().len(), prepared.guest.machine.memory_mib),
         guest: prepared.guest,

@@ -15,7 +15,7 @@ use serde::Serialize;
 use self::levels::{Controller, Level, Version, levels};
 use super::root::Root;
 
-pub use names::{CgroupPaths, Hierarchy, container_name};
+pub use names::{CgroupPaths, Hierarchy};
 pub use throttling::{LevelThrottling, Throttling};
 
 /// A memory limit from this value on means no limit: for that, version 1 shows the largest number of pages, in bytes.
