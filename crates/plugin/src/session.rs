@@ -293,8 +293,8 @@ impl Session {
         self.pass_on_tracked_event(vcpu);
     }
 
-    /// Handles an event of senders at an instruction that `vcpu` is about to execute. `remaining`: as in [`Session::moment`].
-    pub(crate) fn observe_sender(
+    /// Handles an event that only observes at an instruction that `vcpu` is about to execute. `remaining`: as in [`Session::moment`].
+    pub(crate) fn observe_event(
         &mut self,
         vcpu: u32,
         (action, address): (Action, VirtualAddress),
@@ -358,6 +358,7 @@ impl Session {
         self.tracker.delays.open_region(self.cpus as usize, opened);
         self.tracker.senders.open_region(self.regions.number(), self.cpus as usize);
         self.tracker.groups.open_region(self.regions.number());
+        self.tracker.requests.open_region(self.regions.number());
         self.tracker.open_services();
         self.models.set_sampled_region(Some(self.regions.number()));
         (0..self.cpus).for_each(|vcpu| self.pass_on_tracked_event(vcpu));
@@ -373,6 +374,7 @@ impl Session {
         }
         self.tracker.senders.close_region();
         self.tracker.groups.close_region();
+        self.tracker.requests.close_region();
         self.models.set_sampled_region(None);
         self.models.write_sampled(&mut self.writer);
         for (tracked, now) in self.tracker.cpus.iter_mut().zip(vcpu_counts) {

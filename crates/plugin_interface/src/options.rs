@@ -244,6 +244,8 @@ pub struct Options {
     pub senders: bool,
     /// Whether the control groups of the tasks that CPUs run are recorded.
     pub groups: bool,
+    /// Whether completions of block requests are recorded.
+    pub requests: bool,
     /// The vCPU that the simulated host withholds now and then while a region is open. `None`: no vCPU.
     pub withhold: Option<u32>,
     /// When the first region of interest opens.
@@ -304,6 +306,7 @@ impl Default for Options {
             delays: false,
             senders: false,
             groups: false,
+            requests: false,
             locks: false,
             withhold: None,
             roi: Roi::Marker,
@@ -374,7 +377,7 @@ macro_rules! words_row {
     };
 }
 
-const ROWS: [Row; 37] = [
+const ROWS: [Row; 38] = [
     file_row!(out),
     words_row!("detail", "fast, count, timed or ooo", detail:
         "fast" => Detail::Fast, "count" => Detail::Count, "timed" => Detail::Timed, "ooo" => Detail::Ooo),
@@ -462,6 +465,7 @@ const ROWS: [Row; 37] = [
     words_row!("delays", "on or off", delays: "on" => true, "off" => false),
     words_row!("senders", "on or off", senders: "on" => true, "off" => false),
     words_row!("groups", "on or off", groups: "on" => true, "off" => false),
+    words_row!("requests", "on or off", requests: "on" => true, "off" => false),
     Row {
         name: "withhold",
         allowed: "the number of a vCPU, 0 to 15",

@@ -28,9 +28,9 @@ use simrecord::parsed::{
 };
 use simrecord::reader::{self, Stream};
 use simrecord::record::{
-    self, ExecutedBlock, FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_SAMPLED, FEATURE_TASKS,
-    Hotplug, HotplugState, KernelCount, MissCount, MissCurvePoint, MissKind, Notice, Record,
-    SampledPart, Span, TaskGroup, Transition, USER_MODE, Withheld,
+    self, Completion, ExecutedBlock, FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_SAMPLED,
+    FEATURE_TASKS, Hotplug, HotplugState, KernelCount, MissCount, MissCurvePoint, MissKind, Notice,
+    Record, SampledPart, Span, TaskGroup, Transition, USER_MODE, Withheld,
 };
 
 use crate::text::printable;
@@ -40,8 +40,8 @@ pub use sampled::{SampledCycles, WARMING_ERROR};
 pub use senders::{QueuedRunUse, SendersUse, SentUse};
 pub use services::{ServiceUse, ServiceWaitUse, ServicesUse};
 pub use uses::{
-    BlockStart, CACHE_NAMES, ContextTransition, ContextUse, CpuUse, DelayUse, GroupChange,
-    KernelUse, RegionUse, SampledPartUse, ShadowCacheUse, SpanUse,
+    BlockStart, CACHE_NAMES, CompletionUse, ContextTransition, ContextUse, CpuUse, DelayUse,
+    GroupChange, KernelUse, RegionUse, SampledPartUse, ShadowCacheUse, SpanUse,
 };
 
 /// Why a record without all rows is not used.
@@ -169,6 +169,7 @@ impl Accounting {
         accounting.add_blocks(&parsed.executed_blocks)?;
         accounting.add_withheld(&parsed.withheld)?;
         accounting.add_task_groups(&parsed.task_groups)?;
+        accounting.add_completions(&parsed.completions)?;
         accounting.add_kernel_counts(&parsed.kernel_counts)?;
         accounting.add_hotplug(&parsed.hotplug)?;
         let Accounting { regions, broken, .. } = &mut accounting;
@@ -338,6 +339,20 @@ impl Accounting {
                 return Err(bad("control groups of tasks are out of order"));
             }
             groups.push(change);
+        }
+        Ok(())
+    }
+
+    fn add_completions(&mut self, rows: &[Completion]) -> Result<()> {
+        for row in rows {
+            let completion = CompletionUse {
+                request: row.request,
+                at_cycles: row.at,
+                submitter: context_of(row.code)?,
+                task: task_name(&row.comm),
+                group: row.group,
+            };
+            self.cpu_mut(row.region, row.cpu)?.completions.push(completion);
         }
         Ok(())
     }
@@ -523,6 +538,12 @@ fn add(sum: &mut Counts, counts: &Counts) {
     sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
 }
 
+/// The name of a task in the kernel, which is padded with zeros.
+fn task_name(comm: &[u8]) -> String {
+    let end = comm.iter().position(|byte| *byte == 0).unwrap_or(comm.len());
+    printable(&String::from_utf8_lossy(&comm[..end]))
+}
+
 /// The error of a record that contradicts itself.
 fn bad(reason: &str) -> SimError {
     SimError::data("the record of the machine", reason)
@@ -586,6 +607,7 @@ fn cpu_use(region: &CpuRegion) -> CpuUse {
         transitions: Vec::new(),
         withheld: Vec::new(),
         groups: Vec::new(),
+        completions: Vec::new(),
         blocks: Vec::new(),
         kernel: Vec::new(),
     }

@@ -97,6 +97,7 @@ fn observed_by(watch: &Watch, machine: &Machine) -> String {
         senders: _,
         // A few reads of the guest's memory for each interrupt.
         groups: _,
+        requests: _,
         // It takes guest time, and hardly any host time.
         withhold: _,
         roi,

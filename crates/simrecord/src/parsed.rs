@@ -11,11 +11,11 @@ use attribution::KernelContext;
 use crate::counters::{COUNTERS, Counts};
 use crate::reader::Stream;
 use crate::record::{
-    AnnotationRow, ContextRow, Counters, CountersOf, Delay, ExecutedBlock, GroupPath, Hotplug,
-    KernelCount, LockCounts, Marker, MissCount, MissCurvePoint, NAME_PART_BYTES, ProfileSlot,
-    QueuedRun, Record, Region, SampledPart, Sent, ServiceBucket, ServiceMisses, ServiceRow,
-    ServiceTotals, ServiceWait, ShadowCaches, SharedMisses, Span, StructureKind, StructureName,
-    SyscallFunction, TaskGroup, Transition, UserFunction, Value, Values, Withheld,
+    AnnotationRow, Completion, ContextRow, Counters, CountersOf, Delay, ExecutedBlock, GroupPath,
+    Hotplug, KernelCount, LockCounts, Marker, MissCount, MissCurvePoint, NAME_PART_BYTES,
+    ProfileSlot, QueuedRun, Record, Region, SampledPart, Sent, ServiceBucket, ServiceMisses,
+    ServiceRow, ServiceTotals, ServiceWait, ShadowCaches, SharedMisses, Span, StructureKind,
+    StructureName, SyscallFunction, TaskGroup, Transition, UserFunction, Value, Values, Withheld,
 };
 
 /// A context of a region, with its counters.
@@ -136,6 +136,8 @@ pub struct ParsedRecord {
     pub user_functions: BTreeMap<u64, Vec<u8>>,
     /// The control groups of the tasks that CPUs run, in the order of the record.
     pub task_groups: Vec<TaskGroup>,
+    /// Completions of block requests, in the order of the record.
+    pub completions: Vec<Completion>,
     /// Paths of control groups by id.
     pub group_paths: BTreeMap<u64, Vec<u8>>,
 }
@@ -227,6 +229,10 @@ impl ParsedRecord {
             }
             Record::UserFunction(UserFunction { number, part, text }) => {
                 add_name_part(&mut self.user_functions, *number, *part, text)?;
+            }
+            Record::Completion(completion) => {
+                KernelContext::from_code(completion.code)?;
+                self.completions.push(*completion);
             }
             Record::TaskGroup(group) => self.task_groups.push(*group),
             Record::GroupPath(GroupPath { group, part, text }) => {

@@ -18,7 +18,7 @@ pub const RECORDS_MAX: u64 = 1 << 22;
 /// First number of the header: "irqlabrc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"irqlabrc");
 /// Version of the format. It changes whenever the meaning of a record changes.
-pub const FORMAT_VERSION: u32 = 16;
+pub const FORMAT_VERSION: u32 = 17;
 /// Maximum number of spans whose counters are recorded. They take up to a third of [`RECORDS_MAX`].
 pub const SPAN_COUNTS_MAX: u32 = 1 << 18;
 /// Maximum number of [`ExecutedBlock`] records in a stream: a quarter of [`RECORDS_MAX`].
@@ -184,6 +184,8 @@ pub enum Record {
     TaskGroup(TaskGroup),
     /// A part of the path of a control group. The parts of a path follow each other.
     GroupPath(GroupPath),
+    /// A block request completes on a CPU.
+    Completion(Completion),
 }
 
 /// Settings of the recording.
@@ -500,6 +502,24 @@ pub struct TaskGroup {
     pub at: u64,
     /// The CPU's time-stamp counter at that time.
     pub tsc: u64,
+}
+
+/// A CPU completes a block request, or asks for its completion in a softirq.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    pub cpu: u32,
+    pub region: u32,
+    /// The address of the request in the kernel.
+    pub request: u64,
+    /// Time, in cycles on this CPU's time axis, like [`Span::start`].
+    pub at: u64,
+    /// Who submitted the request: [`attribution::KernelContext::code`]. [`attribution::KernelContext::Unknown`] if that is
+    /// not known, or if several tasks did.
+    pub code: u64,
+    /// Name of the task, padded with zeros. Zeros unless a task submitted the request.
+    pub comm: [u8; 16],
+    /// The kernel's id of the task's control group at the submission. 0 if it is not known.
+    pub group: u64,
 }
 
 numbered! {

@@ -5,11 +5,11 @@ use simrecord::counters::COUNTERS;
 use simrecord::parsed::parse;
 use simrecord::reader::{self, ReadError};
 use simrecord::record::{
-    AccessStream, AnnotationRow, BYTES, CACHES, COUNTERS_PER_RECORD, CPUS_MAX, Check, ContextRow,
-    Counters, CountersOf, Detail, End, ExecutedBlock, FORMAT_VERSION, Group, GroupPath, Header,
-    Hotplug, HotplugState, IrqName, KernelCount, Marker, MissCount, MissCurvePoint, MissKind,
-    Notice, QueuedRun, Record, RecordError, Region, Roi, Sent, SentKind, ShadowCaches, Span, Task,
-    TaskGroup, Transition, UserFunction, Value, Values, ValuesKind, Withheld,
+    AccessStream, AnnotationRow, BYTES, CACHES, COUNTERS_PER_RECORD, CPUS_MAX, Check, Completion,
+    ContextRow, Counters, CountersOf, Detail, End, ExecutedBlock, FORMAT_VERSION, Group, GroupPath,
+    Header, Hotplug, HotplugState, IrqName, KernelCount, Marker, MissCount, MissCurvePoint,
+    MissKind, Notice, QueuedRun, Record, RecordError, Region, Roi, Sent, SentKind, ShadowCaches,
+    Span, Task, TaskGroup, Transition, UserFunction, Value, Values, ValuesKind, Withheld,
 };
 
 const HEADER: Header = Header {
@@ -179,6 +179,11 @@ fn record() -> impl Strategy<Value = Record> {
         (0..16_u32, any::<u32>(), any::<[u64; 3]>()).prop_map(|(cpu, region, [group, at, tsc])| {
             Record::TaskGroup(TaskGroup { cpu, region, group, at, tsc })
         }),
+        (0..16_u32, any::<(u32, [u8; 16])>(), (0..1_u64 << 40, any::<[u64; 3]>())).prop_map(
+            |(cpu, (region, comm), (code, [request, at, group]))| {
+                Record::Completion(Completion { cpu, region, request, at, code, comm, group })
+            }
+        ),
         (any::<(u64, u32)>(), prop::collection::vec(any::<u8>(), 40)).prop_map(
             |((group, part), text)| {
                 let text = std::array::from_fn(|byte| text[byte]);

@@ -495,6 +495,7 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
         delays: args.has_delays(),
         senders: args.has_senders() || args.by.is_some(),
         groups: args.by == Some(By::Cgroup),
+        requests: args.by.is_some(),
         transitions: args.by.is_some() || args.trace.is_some(),
         until,
         user,

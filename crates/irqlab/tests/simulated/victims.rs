@@ -42,10 +42,66 @@ fn times_of_victims_add_up_and_nothing_else_changes() {
     assert!(expected.len() > 2, "{handlers:?}");
     assert_eq!(times, expected);
     assert!(victims.iter().any(|row| row["victim_kind"] == "task"), "{victims:?}");
-    // The simulator knows the senders of these interrupts, but not for whom a device or a softirq works.
-    let has_sender = |name: &str| name == "reschedule" || name.starts_with("call_function");
+    // The simulator knows the senders of interrupts from other CPUs, and who submits the requests of the disk, but not whose
+    // timers expire.
+    let is_of_disk = |row: &&BTreeMap<String, String>| {
+        row["name"] == "BLOCK" || row["name"].starts_with("virtio0-req")
+    };
+    let of_disk = || victims.iter().filter(is_of_disk);
+    let by_stimulus = of_disk().filter(|row| row["cause"] == "irqlab-disk");
+    assert!(by_stimulus.count() > 0, "{victims:?}");
+    let is_stated = |row: &BTreeMap<String, String>| row["cause_method"].contains("block requests");
+    assert!(of_disk().all(is_stated), "{victims:?}");
     let unknown = |row: &BTreeMap<String, String>| row["cause"] == "(unknown)";
-    assert!(victims.iter().all(|row| has_sender(&row["name"]) || unknown(row)), "{victims:?}");
+    let mut timers = victims.iter().filter(|row| row["name"].contains("timer"));
+    assert!(timers.all(|row| unknown(row) && row["cause_method"].is_empty()), "{victims:?}");
+}
+
+/// Two groups read a disk. Each interrupt of the disk and each softirq that completes their requests has the groups as
+/// causes, by the number of the requests, and the times add up to table `handlers`.
+#[test]
+fn the_groups_that_read_a_disk_cause_its_interrupts() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let command = "lab=/sys/fs/cgroup/lab; mkdir -p /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup
+         mkdir -p $lab/once $lab/twice
+         (echo 0 > $lab/once/cgroup.procs; exec dd if=/dev/vda of=/dev/null bs=4k count=1024) &
+         (echo 0 > $lab/twice/cgroup.procs; exec dd if=/dev/vda of=/dev/null bs=4k skip=4096 count=2048) &
+         wait";
+    for disk in ["virtio-blk", "nvme"] {
+        let device = if disk == "nvme" { "/dev/nvme0n1" } else { "/dev/vda" };
+        let command = command.replace("/dev/vda", device);
+        let disk = format!("{disk},size=32M,latency=100us");
+        let line = "handlers -q --json --on sim --by cgroup --disk";
+        let words = line.split_whitespace().chain([&*disk, "--", &command]);
+        let run = workspace.run(&words.collect::<Vec<_>>()).assert_code(0).json();
+        let victims = rows(&run, "victims");
+        let is_of_request =
+            |row: &&Json| row["cause_method"].to_string().contains("block requests");
+        let mut contexts: BTreeMap<[String; 2], BTreeMap<String, u64>> = BTreeMap::new();
+        for row in victims.iter().filter(is_of_request) {
+            let context = ["kind", "number"].map(|column| row[column].to_string());
+            let cause = row["cause"].as_str().unwrap_or_default().to_owned();
+            let causes = contexts.entry(context).or_default();
+            *causes.entry(cause).or_default() += uint(row, "self_total_ns");
+        }
+        assert!(contexts.keys().any(|[kind, _]| kind == "\"irq\""), "{victims:#?}");
+        for (context, causes) in &contexts {
+            let all_ns: u64 = causes.values().sum();
+            let [once, twice] = ["/lab/once", "/lab/twice"].map(|group| causes[group]);
+            assert!(once < twice && twice < 3 * once, "{context:?}: {causes:?}");
+            assert!(once + twice > all_ns / 10 * 9, "{context:?}: {causes:?}");
+            let is_sum = |row: &&Json| {
+                let same = ["kind", "number"].map(|column| row[column].to_string()) == *context;
+                same && row["cpu"] == "all"
+            };
+            let of_context = rows(&run, "handlers").iter().filter(is_sum);
+            let sum: u64 = of_context.map(|row| uint(row, "self_total_ns")).sum();
+            assert_eq!(all_ns, sum, "{context:?}");
+        }
+    }
 }
 
 /// How often the planted program calls membarrier(2).

@@ -105,6 +105,11 @@ impl Groups {
         }
     }
 
+    /// The group that [`Groups::note`] has found last on a CPU. 0 if it is not known.
+    pub(crate) fn group_on(&self, cpu: usize) -> u64 {
+        self.cpus.get(cpu).map_or(0, |running| running.group)
+    }
+
     /// Removes and returns the records that are not written yet.
     pub(crate) fn take_records(&mut self) -> Vec<Record> {
         std::mem::take(&mut self.records)

@@ -9,6 +9,8 @@
 //!   and `guest_time` computes the guest's clocks.
 //! - Senders: `senders` joins the calls that CPUs queue for other CPUs to their runs, and `senders_of_guest` reads from
 //!   the guest who sends.
+//! - Block requests: `requests` follows them from their submission to their completion, and `requests_of_guest` reads from
+//!   the guest who submits them.
 //! - Control groups: `groups` notes the group of the task that each CPU runs.
 //! - Regions of interest: `markers` acts on the guest's markers, `regions` knows the open region, and `region_rows`
 //!   writes its rows. `enough` decides when a region has measured enough, and `close_time` when it closes then.
@@ -36,6 +38,8 @@ pub(crate) mod memory_context;
 pub(crate) mod misses;
 pub(crate) mod region_rows;
 pub(crate) mod regions;
+pub(crate) mod requests;
+mod requests_of_guest;
 pub(crate) mod senders;
 pub(crate) mod senders_of_guest;
 pub(crate) mod service_misses;

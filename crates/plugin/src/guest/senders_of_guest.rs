@@ -199,7 +199,11 @@ impl Tracker {
 
     /// The interrupt or softirq that a CPU handles now; `None` in a task. The kernel's own count says which of the three
     /// it is: a task may continue before an interrupt has returned. The stack of contexts says which interrupt it is.
-    fn interrupt_that_sends(&self, cpu: usize, moment: &mut Moment<'_>) -> Option<KernelContext> {
+    pub(super) fn interrupt_that_sends(
+        &self,
+        cpu: usize,
+        moment: &mut Moment<'_>,
+    ) -> Option<KernelContext> {
         let hot_area = self.symbols.hot_area.zip(self.offsets.preempt_count);
         let offset =
             hot_area.map(|(area, offset)| area.wrapping_add(offset)).or(self.symbols.preempt_count);

@@ -99,6 +99,7 @@ impl Spans {
         for end in tracker.delays.take_ended() {
             writer.write(&delay_row(source, &end));
         }
+        tracker.requests.take_records().iter().for_each(|record| writer.write(record));
         tracker.groups.take_records().iter().for_each(|record| writer.write(record));
         tracker.senders.take_records().iter().for_each(|record| writer.write(record));
         let stack = &mut tracker.cpus[vcpu as usize].stack;

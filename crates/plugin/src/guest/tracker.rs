@@ -17,6 +17,7 @@ use crate::guest::delays_of_guest::callback_context;
 use crate::guest::first_context::{RunningTask, first_context};
 use crate::guest::groups::{EventTime, Groups};
 use crate::guest::irq::IrqLines;
+use crate::guest::requests::Requests;
 use crate::guest::senders::Senders;
 use crate::guest::service_misses::{EndedFault, Executing};
 use crate::guest::service_sums::ServiceSums;
@@ -130,6 +131,8 @@ pub(crate) struct Tracker {
     pub(crate) senders: Senders,
     /// Control groups of the tasks that run.
     pub(crate) groups: Groups,
+    /// Block requests, from their submission to their completion.
+    pub(crate) requests: Requests,
     /// Whether the functions that the kernel calls back have contexts.
     pub(crate) has_callback_contexts: bool,
     /// The offsets, in a CPU's area, of the masks of pending softirqs in which a softirq has been raised.
@@ -201,6 +204,7 @@ impl Tracker {
             delays: Delays::default(),
             senders: Senders::default(),
             groups: Groups::default(),
+            requests: Requests::default(),
             has_callback_contexts: false,
             softirq_masks: Vec::new(),
             names,
@@ -378,6 +382,15 @@ impl Tracker {
             | Action::WakeQueuedTasks => {
                 if self.senders.is_counting() {
                     self.handle_sender(cpu, action, address, moment);
+                }
+            }
+            Action::SubmitBio
+            | Action::ChainBio
+            | Action::EndBio
+            | Action::CompleteRequest
+            | Action::CompleteRequests => {
+                if self.requests.are_recorded() {
+                    self.handle_request(cpu, action, moment);
                 }
             }
             Action::IrqLine => {

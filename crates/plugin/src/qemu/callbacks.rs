@@ -114,7 +114,7 @@ extern "C" fn on_translation(block: *mut c_void, _: *mut c_void) {
 }
 
 /// An instruction at which the plugin acts is about to execute. The instructions before it are retired first, so that all
-/// counts are those of this moment. Events of senders only observe: nothing retires for them.
+/// counts are those of this moment. Events of senders and requests only observe: nothing retires for them.
 extern "C" fn on_point(_: c_uint, point: *mut c_void) {
     let vcpu = cpu::running_vcpu();
     let mut guard = session::lock();
@@ -127,8 +127,8 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
         drain::does_not_ring();
         return halt(session, vcpu);
     }
-    if point.action.is_only_for_senders() {
-        return session.observe_sender(vcpu, (point.action, point.address), point.remaining);
+    if point.action.only_observes() {
+        return session.observe_event(vcpu, (point.action, point.address), point.remaining);
     }
     cpu::with_vcpu(vcpu, |cpu| cpu.retire_pending(point.remaining));
     match point.action {

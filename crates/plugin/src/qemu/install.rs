@@ -167,6 +167,9 @@ fn requested_symbols(options: &Options) -> Result<KernelSymbols, String> {
     if options.senders {
         symbols.follow_senders();
     }
+    if options.requests {
+        symbols.follow_requests();
+    }
     if options.reschedules {
         symbols.follow_reschedules();
     }
@@ -181,6 +184,9 @@ fn start_tracker(tracker: &mut Tracker, options: &Options) -> Spans {
     }
     if options.senders {
         tracker.senders.record();
+    }
+    if options.requests {
+        tracker.requests.record();
     }
     if options.groups {
         tracker.groups.record(tracker.cpus.len());

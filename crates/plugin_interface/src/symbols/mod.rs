@@ -21,7 +21,7 @@ use crate::annotations::REGISTERS;
 use names::{
     CALL_QUEUE, CALLBACK_CALLERS, DELAY_POINTS, ENCODED_REGISTERS, ENTRY_LOOPS, FAST_CLOCK,
     IRQ_CALLERS, JIFFIES, JIFFIES_SOURCE, OTHERS, POINTS, PROBES, QUEUED_CALL_CALLERS,
-    SENDER_POINTS, SOFTIRQ_CALLERS, SOFTIRQ_RAISERS, THUNKS, gates,
+    REQUEST_POINTS, SENDER_POINTS, SOFTIRQ_CALLERS, SOFTIRQ_RAISERS, THUNKS, gates,
 };
 pub use needs::{Part, unmet_content};
 pub use offsets::{Offsets, RELEASE, release_number, wanted_members};
@@ -137,6 +137,18 @@ pub enum Action {
     RunIrqWork,
     /// First instruction of the function that wakes the tasks of the list in `rdi`. Needs [`KernelSymbols::follow_senders`].
     WakeQueuedTasks,
+    /// First instruction of a function that submits the bio in `rdi`. Needs [`KernelSymbols::follow_requests`].
+    SubmitBio,
+    /// First instruction of the function that makes the end of the bio in `rsi` wait for that of the bio in `rdi`.
+    /// Needs [`KernelSymbols::follow_requests`].
+    ChainBio,
+    /// First instruction of the function that ends the bio in `rdi`. Needs [`KernelSymbols::follow_requests`].
+    EndBio,
+    /// First instruction of a function that completes the block request in `rdi`. Needs [`KernelSymbols::follow_requests`].
+    CompleteRequest,
+    /// First instruction of the function that completes the block requests of the `io_comp_batch` in `rdi`.
+    /// Needs [`KernelSymbols::follow_requests`].
+    CompleteRequests,
     /// First instruction of a function that calls BPF programs, by its position in [`probe_name`].
     Probe(u8),
     /// `rdtsc` or `rdtscp`: reads the time-stamp counter.
@@ -189,9 +201,10 @@ pub enum Action {
 }
 
 impl Action {
-    /// Whether only [`KernelSymbols::follow_senders`] needs the action.
+    /// Whether the action only observes: it changes no context. Only [`KernelSymbols::follow_senders`] and
+    /// [`KernelSymbols::follow_requests`] need such actions.
     #[must_use]
-    pub fn is_only_for_senders(self) -> bool {
+    pub fn only_observes(self) -> bool {
         matches!(
             self,
             Action::StartSending
@@ -200,6 +213,11 @@ impl Action {
                 | Action::CallQueued { .. }
                 | Action::RunIrqWork
                 | Action::WakeQueuedTasks
+                | Action::SubmitBio
+                | Action::ChainBio
+                | Action::EndBio
+                | Action::CompleteRequest
+                | Action::CompleteRequests
         )
     }
 
@@ -208,12 +226,16 @@ impl Action {
         match self {
             Action::QueueWork | Action::AddToQueue => 3,
             // `WakeUp` reads the task and the states, `Switch` the two tasks, `RequestIrqThread` the second argument.
-            Action::WakeUp | Action::Switch | Action::RequestIrqThread => 2,
+            Action::WakeUp | Action::Switch | Action::RequestIrqThread | Action::ChainBio => 2,
             Action::SendInterrupt(SentInterrupt::IrqWork) => 0,
             Action::IrqLine
             | Action::SendInterrupt(_)
             | Action::RunIrqWork
             | Action::WakeQueuedTasks
+            | Action::SubmitBio
+            | Action::EndBio
+            | Action::CompleteRequest
+            | Action::CompleteRequests
             | Action::Fault(FaultStep::Handle | FaultStep::FilePage)
             | Action::TakeLock(_)
             | Action::ContendLock { .. }
@@ -250,6 +272,7 @@ pub fn wanted_symbols() -> impl Iterator<Item = Wanted> {
     let callers = callers.chain(callback_callers).chain(SOFTIRQ_RAISERS);
     let callers = callers.chain(DELAY_POINTS.map(|point| point.0));
     let callers = callers.chain(SENDER_POINTS.map(|point| point.0)).chain(QUEUED_CALL_CALLERS);
+    let callers = callers.chain(REQUEST_POINTS.map(|point| point.0));
     let functions = points.chain(gates().map(|gate| gate.0)).chain(callers);
     let functions = functions.chain(services::wanted_functions()).chain(needs::UNFOLLOWED);
     let function = |name| Wanted { name, arguments: Some(arguments_of(name)) };
@@ -262,7 +285,8 @@ fn arguments_of(name: &str) -> u8 {
     if probe_name(WAKE_PROBE) == Some(name) {
         return 2;
     }
-    let mut points = POINTS.iter().chain(&DELAY_POINTS).chain(&SENDER_POINTS);
+    let points = POINTS.iter().chain(&DELAY_POINTS);
+    let mut points = points.chain(&SENDER_POINTS).chain(&REQUEST_POINTS);
     let point = points.find(|point| point.0 == name).map(|point| point.1);
     let actions = [point, services::action_of(name), services::lock_action_of(name)];
     actions.into_iter().flatten().map(Action::arguments).max().unwrap_or(0)
@@ -293,6 +317,8 @@ pub struct KernelSymbols {
     delay_points: Vec<(u64, Action)>,
     /// Further actions, for senders only. [`KernelSymbols::follow_senders`] moves them to `points`.
     sender_points: Vec<(u64, Action)>,
+    /// Further actions, for block requests only. [`KernelSymbols::follow_requests`] moves them to `points`.
+    request_points: Vec<(u64, Action)>,
     /// The functions that call queued functions: start, and end (exclusive).
     queued_call_callers: Vec<(u64, u64)>,
     /// Whether the calls of `queued_call_callers` are followed ([`KernelSymbols::follow_senders`]).
@@ -380,6 +406,9 @@ impl KernelSymbols {
             }
             if let Some((_, action)) = SENDER_POINTS.iter().find(|point| point.0 == *name) {
                 kernel.sender_points.push((*address, *action));
+            }
+            if let Some((_, action)) = REQUEST_POINTS.iter().find(|point| point.0 == *name) {
+                kernel.request_points.push((*address, *action));
             }
             if QUEUED_CALL_CALLERS.contains(name) {
                 kernel.queued_call_callers.push((*address, ends()));
@@ -513,6 +542,13 @@ impl KernelSymbols {
     pub fn follow_senders(&mut self) {
         self.follows_senders = true;
         self.points.append(&mut self.sender_points);
+        self.points.sort_by_key(|point| point.0);
+        self.points.dedup_by_key(|point| point.0);
+    }
+
+    /// Follows block requests from the submission of their bios to their completion.
+    pub fn follow_requests(&mut self) {
+        self.points.append(&mut self.request_points);
         self.points.sort_by_key(|point| point.0);
         self.points.dedup_by_key(|point| point.0);
     }

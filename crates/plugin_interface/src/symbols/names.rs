@@ -177,6 +177,19 @@ pub(super) const SENDER_POINTS: [(&str, Action); 10] = [
     ("arch_irq_work_raise", Action::SendInterrupt(SentInterrupt::IrqWork)),
 ];
 
+/// Functions that submit, chain or end a bio, and functions that complete requests. An interrupt may only request the completion
+/// of a request (`blk_mq_complete_request`), which its softirq then completes. The compiler can inline some of them into others.
+pub(super) const REQUEST_POINTS: [(&str, Action); 8] = [
+    ("submit_bio", Action::SubmitBio),
+    ("submit_bio_noacct", Action::SubmitBio),
+    ("bio_chain", Action::ChainBio),
+    ("bio_endio", Action::EndBio),
+    ("blk_mq_complete_request", Action::CompleteRequest),
+    ("blk_mq_complete_request_remote", Action::CompleteRequest),
+    ("blk_update_request", Action::CompleteRequest),
+    ("blk_mq_end_request_batch", Action::CompleteRequests),
+];
+
 /// Functions that call the queued functions through a pointer. They call no other function through a register. The
 /// compiler can inline the first into the second.
 pub(super) const QUEUED_CALL_CALLERS: [&str; 2] =

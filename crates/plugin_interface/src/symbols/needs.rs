@@ -16,6 +16,8 @@ pub enum Part {
     Delays,
     /// Senders of function calls and interrupts.
     Senders,
+    /// Who submits the block requests that complete in an interrupt.
+    Requests,
     /// Where an interrupt's return path calls the scheduler.
     Reschedules,
     /// Services of the kernel.
@@ -26,11 +28,12 @@ pub enum Part {
 
 impl Part {
     /// All parts.
-    pub const ALL: [Part; 7] = [
+    pub const ALL: [Part; 8] = [
         Part::Contexts,
         Part::Callbacks,
         Part::Delays,
         Part::Senders,
+        Part::Requests,
         Part::Reschedules,
         Part::Services,
         Part::Locks,
@@ -47,11 +50,17 @@ struct Need {
 /// The rows of queued function calls in the table of senders.
 const CALLS: &str = "function calls";
 
+/// The causes of interrupts that complete block requests.
+const REQUESTS: &str = "causes of BLOCK and of interrupts of disks";
+
 const fn need(part: Part, what: &'static str, any_of: &'static [&'static str]) -> Need {
     Need { part, what, any_of }
 }
 
-const NEEDS: [Need; 52] = [
+const NEEDS: [Need; 55] = [
+    need(Part::Requests, REQUESTS, &["submit_bio_noacct"]),
+    need(Part::Requests, REQUESTS, &["bio_endio"]),
+    need(Part::Requests, REQUESTS, &["blk_update_request"]),
     need(Part::Contexts, "all rows of softirqs", &["handle_softirqs", "__do_softirq"]),
     need(
         Part::Contexts,

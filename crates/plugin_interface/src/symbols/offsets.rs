@@ -62,6 +62,14 @@ offsets! {
     directory_parent = "kernfs_node.parent";
     /// Offset of the member that replaces `parent` from Linux 6.15 on.
     directory_parent_renamed = "kernfs_node.__parent";
+    /// Offset of the pointer to a block request's first bio.
+    request_bio = "request.bio";
+    /// Offset of the pointer to a bio's next bio in its request.
+    next_bio = "bio.bi_next";
+    /// Offset of the pointer to the next request that completes together with a request.
+    next_request = "request.rq_next";
+    /// Offset of the pointer to the first of the requests that complete together.
+    request_list = "io_comp_batch.req_list";
     /// Offset of the count of nested interrupts in `pcpu_hot`, 32 bits.
     preempt_count = "pcpu_hot.preempt_count";
     /// Offset of the flags of a queued function call, 32 bits.

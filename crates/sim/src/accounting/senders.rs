@@ -3,7 +3,7 @@
 use attribution::KernelContext;
 use simrecord::record::{QueuedRun, RUN_WITHOUT_END, Sent, SentKind};
 
-use super::{Accounting, bad, context_of};
+use super::{Accounting, bad, context_of, task_name};
 use crate::Result;
 
 /// What the CPUs have sent in a region.
@@ -68,8 +68,6 @@ impl Accounting {
         for record in sent {
             let senders = self.senders_mut(record.region, [record.cpu, record.target])?;
             places.push((record.region, senders.sent.len()));
-            let length = record.comm.iter().position(|byte| *byte == 0);
-            let comm = &record.comm[..length.unwrap_or(record.comm.len())];
             senders.sent.push(SentUse {
                 kind: record.kind,
                 cpu: record.cpu,
@@ -77,7 +75,7 @@ impl Accounting {
                 function: record.function,
                 call_site: record.call_site,
                 sender: context_of(record.code)?,
-                task: crate::text::printable(&String::from_utf8_lossy(comm)),
+                task: task_name(&record.comm),
                 process: record.process,
                 system_call: record.system_call,
                 tsc: record.tsc,

@@ -104,6 +104,8 @@ pub struct CpuUse {
     pub withheld: Vec<Range<u64>>,
     /// Control groups of the tasks that the CPU ran, in order, if they were requested.
     pub groups: Vec<GroupChange>,
+    /// Block requests that this CPU completed, in order, if they were requested.
+    pub completions: Vec<CompletionUse>,
     /// Blocks that this CPU started, in order, if they were requested.
     pub blocks: Vec<BlockStart>,
     /// Counters that the guest's kernel keeps itself.
@@ -186,6 +188,21 @@ pub struct ContextTransition {
     pub cycles: u64,
     /// The value of the CPU's time-stamp counter at the transition.
     pub tsc: u64,
+}
+
+/// A CPU completes a block request, or asks for its completion in a softirq.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompletionUse {
+    /// The address of the request in the kernel.
+    pub request: u64,
+    /// Time, in cycles on the time axis of the CPU.
+    pub at_cycles: u64,
+    /// The task that submitted the request. [`KernelContext::Unknown`]: it is not known, or several tasks did.
+    pub submitter: KernelContext,
+    /// The name of the task. Empty if it is not known.
+    pub task: String,
+    /// The kernel's id of the task's control group at the submission. 0 if it is not known.
+    pub group: u64,
 }
 
 /// From this time on, the task that a CPU runs is in a control group.

@@ -1,21 +1,26 @@
-//! Causes of interrupts from other CPUs: the tasks that sent the function calls that run in an interrupt, or the
-//! reschedule interrupt itself.
+//! Causes of interrupts: the tasks that sent the function calls that run in an interrupt, or the reschedule interrupt itself,
+//! and the tasks that submitted the block requests which complete in an interrupt or softirq.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use attribution::{Context, ContextKind, KernelContext};
 use lab::handlers::Party;
 
 use super::parties::Parties;
-use crate::accounting::{CpuUse, QueuedRunUse, SpanUse};
+use crate::accounting::{CompletionUse, CpuUse, QueuedRunUse, SpanUse};
 
 const RESCHEDULE: KernelContext = KernelContext::Interrupt(0xfd);
+const BLOCK: u8 = 4;
 const CALL_FUNCTION: [KernelContext; 2] =
     [KernelContext::Interrupt(0xfc), KernelContext::Interrupt(0xfb)];
 
-/// How the causes of a context are found, in words for the table. `None`: they are not.
-pub(super) fn cause_method(context: &Context) -> Option<&'static str> {
+/// How the causes of a context are found, in words for the table. `None`: they are not. `completes_requests`: whether block
+/// requests complete in a span of the context.
+pub(super) fn cause_method(context: &Context, completes_requests: bool) -> Option<&'static str> {
     match (context.kind, &*context.name) {
+        (ContextKind::Softirq | ContextKind::HardIrq, _) if completes_requests => Some(
+            "who submitted the block requests that complete in the span (simulator), by their number",
+        ),
         (ContextKind::Vector, "call_function" | "call_function_single") => {
             Some("senders of the function calls in the span (simulator), by their number")
         }
@@ -28,8 +33,11 @@ pub(super) fn cause_method(context: &Context) -> Option<&'static str> {
 
 /// The causes of the spans of a CPU.
 pub(super) struct Causes {
-    /// By the span's position in [`CpuUse::spans`]. Each span of a function call has a cause, which may be unknown.
+    /// By the span's position in [`CpuUse::spans`]. Each span of a function call, and each span in which a block request
+    /// completes, has a cause, which may be unknown.
     by_span: BTreeMap<usize, Vec<Party>>,
+    /// The spans in which block requests complete.
+    with_requests: BTreeSet<usize>,
 }
 
 impl Causes {
@@ -62,7 +70,17 @@ impl Causes {
                 *causes = vec![Party::Unknown];
             }
         }
-        Causes { by_span }
+        let mut with_requests = BTreeSet::new();
+        for ((span, _), completion) in completed_requests(cpu) {
+            with_requests.insert(span);
+            by_span.entry(span).or_default().push(parties.submitter(completion));
+        }
+        Causes { by_span, with_requests }
+    }
+
+    /// Whether block requests complete in a span.
+    pub(super) fn completes_requests(&self, span: usize) -> bool {
+        self.with_requests.contains(&span)
     }
 
     /// The time of a span, divided among its causes by the number of their calls. A span without a known cause has the cause
@@ -80,6 +98,33 @@ impl Causes {
         });
         parts.collect()
     }
+}
+
+/// The block requests that complete in softirq BLOCK and in handlers of IRQ lines, by the position of the span and by the
+/// request. An interrupt may ask for the completion of a request and complete it, too: this counts once.
+fn completed_requests(cpu: &CpuUse) -> BTreeMap<(usize, u64), &CompletionUse> {
+    let is_interrupt = |context| {
+        matches!(
+            context,
+            KernelContext::Interrupt(_) | KernelContext::Irq(_) | KernelContext::Softirq(_)
+        )
+    };
+    let starts = Starts::of(cpu, is_interrupt);
+    let nested = starts.nested();
+    let mut completed = BTreeMap::new();
+    for completion in &cpu.completions {
+        let span = starts.innermost(&nested, completion.at_cycles);
+        if let Some(span) = span.filter(|span| completes(cpu.spans[*span].context)) {
+            completed.entry((span, completion.request)).or_insert(completion);
+        }
+    }
+    completed
+}
+
+/// Whether the completion of a block request is a cause of this context. The vector around a device's handler is not: a task
+/// that its return path switches to may run in the middle of its span, so its recorded start is not the real one.
+fn completes(context: KernelContext) -> bool {
+    matches!(context, KernelContext::Irq(_) | KernelContext::Softirq(BLOCK))
 }
 
 /// The start, the end and the position of spans of some contexts, in the order of the starts.
@@ -107,6 +152,30 @@ impl Starts {
         let after = self.spans.partition_point(|(start, _, _)| *start <= at_cycles);
         let (_, end, index) = self.spans[..after].last()?;
         (*end >= at_cycles).then_some(*index)
+    }
+
+    /// For each span, the position in `self.spans` of the span around it, if there is one.
+    fn nested(&self) -> Vec<Option<usize>> {
+        let mut open: Vec<usize> = Vec::new();
+        let around = |(position, (start, ..)): (usize, &(u64, u64, usize))| {
+            while open.last().is_some_and(|outer| self.spans[*outer].1 <= *start) {
+                open.pop();
+            }
+            let outer = open.last().copied();
+            open.push(position);
+            outer
+        };
+        self.spans.iter().enumerate().map(around).collect()
+    }
+
+    /// The innermost span at a time, also after spans within it. `nested`: the result of [`Starts::nested`].
+    fn innermost(&self, nested: &[Option<usize>], at_cycles: u64) -> Option<usize> {
+        let after = self.spans.partition_point(|(start, _, _)| *start <= at_cycles);
+        let mut position = after.checked_sub(1)?;
+        while self.spans[position].1 < at_cycles {
+            position = nested[position]?;
+        }
+        Some(self.spans[position].2)
     }
 
     /// The span that starts at a time. On a core of several threads, the time may be before the start that the span has.
@@ -184,6 +253,46 @@ mod tests {
         let expected = vec![(task("cc"), 25), (task("make"), 50), (Party::Unknown, 26)];
         assert_eq!(causes.divide(1, 101), expected);
         assert_eq!(causes.divide(0, 9), [(task("nested"), 9)]);
+    }
+
+    #[test]
+    fn requests_that_complete_in_a_span_share_its_time_by_their_number() {
+        let disk = KernelContext::Irq(24);
+        let spans = vec![
+            span(disk, 110, 120),
+            span(KernelContext::Softirq(1), 160, 170),
+            span(KernelContext::Softirq(BLOCK), 150, 300),
+            span(KernelContext::Interrupt(0x22), 100, 310),
+        ];
+        let completion = |request, at_cycles, task: &str| CompletionUse {
+            request,
+            at_cycles,
+            submitter: KernelContext::Task(7),
+            task: task.to_owned(),
+            group: 0,
+        };
+        let unknown = CompletionUse { submitter: KernelContext::Unknown, ..completion(5, 290, "") };
+        let completions = vec![
+            // The disk's interrupt asks for the completion of a request, and completes it.
+            completion(1, 112, "dd"),
+            completion(1, 113, "dd"),
+            completion(2, 115, "cc"),
+            completion(1, 155, "dd"),
+            // Requests do not complete in another softirq, or in the vector outside of its handler.
+            completion(3, 165, "dd"),
+            completion(3, 305, "dd"),
+            completion(2, 180, "cc"),
+            unknown,
+        ];
+        let cpu = CpuUse { cpu: 1, spans, completions, ..CpuUse::default() };
+        let causes = causes(&cpu, Vec::new());
+        let task = |name: &str| Party::Task(name.to_owned());
+        assert_eq!(causes.divide(0, 10), [(task("cc"), 5), (task("dd"), 5)]);
+        let block = [(task("cc"), 3), (task("dd"), 3), (Party::Unknown, 3)];
+        assert_eq!(causes.divide(2, 9), block);
+        assert_eq!(causes.divide(1, 9), [(Party::Unknown, 9)]);
+        let with_requests = [0, 1, 2, 3].map(|span| causes.completes_requests(span));
+        assert_eq!(with_requests, [true, false, true, false]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use attribution::KernelContext;
 use lab::handlers::{Cgroup, Party, VictimsBy};
 
 use crate::Accounting;
-use crate::accounting::{CpuUse, RegionUse, SentUse};
+use crate::accounting::{CompletionUse, CpuUse, RegionUse, SentUse};
 
 /// Why a group has no path.
 const NO_PATH: &str = "its path was not read";
@@ -58,8 +58,21 @@ impl Parties<'_> {
         }
     }
 
+    /// Who submitted a request. It is unknown if an interrupt did.
+    pub(super) fn submitter(&self, completion: &CompletionUse) -> Party {
+        match (completion.submitter, self.by) {
+            (KernelContext::Task(_), VictimsBy::Cgroup) => {
+                self.group((completion.group != 0).then_some(completion.group))
+            }
+            (KernelContext::Task(_), VictimsBy::Task) if !completion.task.is_empty() => {
+                Party::Task(completion.task.clone())
+            }
+            _ => Party::Unknown,
+        }
+    }
+
     /// The group with this id. `None`: the group is not known.
-    pub(super) fn group(&self, id: Option<u64>) -> Party {
+    fn group(&self, id: Option<u64>) -> Party {
         let Some(id) = id else { return Party::Unknown };
         let path = self.accounting.group_paths.get(&id).cloned();
         Party::Cgroup(Cgroup::new(id, path, NO_PATH))

@@ -1,7 +1,7 @@
 //! Victims and causes of interrupts in a simulated machine. The victim is the task at the bottom of the CPU's stack of contexts
-//! when a span ends, or the task's control group. Causes are the tasks that sent the interrupt, as `senders.rs` has them.
+//! when a span ends, or the task's control group. `causes.rs` finds the causes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use attribution::{Context, KernelContext};
 use lab::experiment::Absence;
@@ -15,11 +15,8 @@ use crate::contexts::context_of;
 
 /// Parts of the table that are absent in a simulated machine, with the reasons.
 pub(super) fn absent_of_victims() -> Vec<Absence> {
-    let causes = (
-        "causes of device interrupts and softirqs",
-        "the simulator does not follow who makes requests or owns sockets",
-    );
-    let (subject, reason) = causes;
+    let subject = "causes of interrupts of network cards, timers and softirqs other than BLOCK";
+    let reason = "the simulator does not follow who owns sockets, sets timers or raises softirqs";
     vec![Absence::new(VICTIMS, subject, reason)]
 }
 
@@ -30,10 +27,14 @@ pub(super) fn victims_of<'a>(
     ns: impl Fn(u64) -> u64,
 ) -> Victims {
     let mut sums: BTreeMap<(Party, Party, Context), (u64, u64)> = BTreeMap::new();
+    let mut with_requests: BTreeSet<Context> = BTreeSet::new();
     for cpu in cpus {
         let causes = Causes::on_cpu(cpu, parties);
         for (index, span) in cpu.spans.iter().enumerate() {
             let Some(context) = interrupt_of(span.context, parties.accounting) else { continue };
+            if causes.completes_requests(index) {
+                with_requests.insert(context.clone());
+            }
             let changes = &cpu.transitions;
             let after = changes.partition_point(|change| change.at_cycles <= span.ended_at_cycles);
             let task = after.checked_sub(1).map(|last| changes[last].task);
@@ -48,7 +49,7 @@ pub(super) fn victims_of<'a>(
         }
     }
     let rows = sums.into_iter().map(|((victim, cause, context), (count, self_total_ns))| {
-        let cause_method = cause_method(&context);
+        let cause_method = cause_method(&context, with_requests.contains(&context));
         let context = Some(context);
         VictimStats { victim, cause, context, count, self_total_ns, cause_method }
     });

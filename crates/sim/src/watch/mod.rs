@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use lab::experiment::Absence;
-use lab::handlers::{DELAYS, SENDERS};
+use lab::handlers::{DELAYS, SENDERS, VICTIMS};
 use outputs::Existing;
 
 pub use plugin_interface::options::{ALSO_MAX, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX};
@@ -92,6 +92,8 @@ pub struct Watch {
     pub senders: bool,
     /// Whether the control groups of the tasks that CPUs run are recorded.
     pub groups: bool,
+    /// Whether completions of block requests are recorded.
+    pub requests: bool,
     /// The vCPU that the simulated host withholds now and then while a window is open. `None`: no vCPU. It needs a model.
     pub withhold: Option<u32>,
     /// Event that opens the region of interest.
@@ -160,6 +162,7 @@ impl Default for Watch {
             delays: false,
             senders: false,
             groups: false,
+            requests: false,
             withhold: None,
             roi: Roi::Marker,
             vcpu_slice: VCPU_SLICE_DEFAULT,
@@ -274,6 +277,7 @@ impl KernelFiles {
             Part::Callbacks => watch.callbacks,
             Part::Delays => watch.delays,
             Part::Senders => watch.senders,
+            Part::Requests => watch.requests,
             Part::Reschedules => watch.transitions && watch.reschedules,
             Part::Services => watch.services,
             Part::Locks => watch.services && watch.locks,
@@ -284,6 +288,7 @@ impl KernelFiles {
         };
         let unmet = self.unmet_parts.iter().filter(is_in_table).map(|unmet| match unmet.part {
             Part::Delays => Absence::new(DELAYS, &unmet.result, &unmet.reason),
+            Part::Requests => Absence::new(VICTIMS, &unmet.result, &unmet.reason),
             Part::Senders => senders_absence(table, &unmet.result, &unmet.reason),
             _ => Absence::new(table, &unmet.result, &unmet.reason),
         });
@@ -445,6 +450,7 @@ impl Recording {
             delays: watch.delays,
             senders: watch.senders,
             groups: watch.groups,
+            requests: watch.requests,
             withhold: watch.withhold,
             model: watch.model.as_ref().map(|model| model.path.clone()),
             also: watch.shadow_models.iter().map(|model| model.path.clone()).collect(),

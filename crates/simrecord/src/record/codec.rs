@@ -7,8 +7,8 @@
 mod packed;
 
 use super::{
-    AccessStream, AnnotationRow, BYTES, CACHES, CPUS_MAX, Check, ContextRow, Counters, Delay,
-    DelayEvents, End, ExecutedBlock, FORMAT_VERSION, Group, GroupPath, Header, Hotplug,
+    AccessStream, AnnotationRow, BYTES, CACHES, CPUS_MAX, Check, Completion, ContextRow, Counters,
+    Delay, DelayEvents, End, ExecutedBlock, FORMAT_VERSION, Group, GroupPath, Header, Hotplug,
     HotplugState, IrqName, KernelCount, LockCounts, MAGIC, Marker, MissCount, MissCurvePoint,
     MissKind, ProfileSlot, QueuedRun, Record, RecordError, Region, SampledPart, Sent,
     ServiceBucket, ServiceMisses, ServiceRow, ServiceTime, ServiceTotals, ServiceWait,
@@ -186,6 +186,7 @@ encodings! {
     39 Withheld [cpu] (region tsc length);
     40 TaskGroup [cpu] (region group at tsc);
     41 GroupPath [] (group part text);
+    42 Completion [cpu] (region request at code comm group);
 }
 
 /// Maps the variants of [`Record`] to their types. `Record::Notice` has no row, because it has three values.
@@ -258,6 +259,7 @@ variants! {
     Withheld(Withheld),
     TaskGroup(TaskGroup),
     GroupPath(GroupPath),
+    Completion(Completion),
 }
 
 impl Record {
