@@ -657,6 +657,26 @@ fn delays_and_what_is_not_joined_are_the_runs_that_perf_counts() {
     assert!(joined > 100 && joined * 10 > all * 9, "{joined} of {all} runs of BLOCK are joined");
 }
 
+/// Functions that find no row share a row of their kind, and a warning says how many delays are in it. No run is lost.
+#[test]
+fn delays_of_functions_without_a_row_share_one() {
+    let _alone = alone();
+    // Functions leave 16 rows to other contexts, so none gets a row of its own.
+    let settings = LiveSettings { delays: true, rows_max: 16, ..settings(500) };
+    let Some(mut bench) = bench(settings) else { return };
+    let Some(sample) = measured(&mut bench, made(Stimulus::Timer), 0) else { return };
+    let delays = sample.delays.as_ref().expect("delays");
+    let functions = delays.iter().filter(|stats| stats.context.kind != ContextKind::Softirq);
+    let names: Vec<&str> = functions.clone().map(|stats| &*stats.context.name).collect();
+    assert!(names.iter().all(|name| *name == "(other functions)"), "{names:?}");
+    let runs: u64 = functions.map(|stats| stats.delays.count + stats.unjoined_end_count).sum();
+    assert!(runs > 0, "the stimulus sets timers");
+    let warning =
+        format!("{runs} runs of functions have their delays in the rows (other functions)");
+    let is_stated = |stated: &String| stated.starts_with(&warning);
+    assert!(sample.warnings.iter().any(is_stated), "{warning}: {:?}", sample.warnings);
+}
+
 /// Without the option, no delays are measured. A kernel without type information has no rows, and says why.
 #[test]
 fn delays_are_measured_on_request_only_and_need_btf() {

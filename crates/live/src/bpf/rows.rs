@@ -63,14 +63,14 @@ impl RowLayout {
     }
 
     /// Gives each CPU rows for the contexts that it is known to have, and some spare rows. On a machine with few CPUs,
-    /// each CPU gets at least `ROWS_AMPLE` rows.
+    /// each CPU gets at least `ROWS_AMPLE` rows. No CPU gets more than `rows_max`.
     #[must_use]
-    pub fn for_contexts(contexts: &BTreeMap<u32, KnownContexts>) -> Self {
+    pub fn for_contexts(contexts: &BTreeMap<u32, KnownContexts>, rows_max: u32) -> Self {
         let share = AMPLE_BYTES / size_of::<Row>() as u64 / contexts.len().max(1) as u64;
         let ample = u32::try_from(share).unwrap_or(ROWS_AMPLE).min(ROWS_AMPLE);
         Self::from_counts(contexts.iter().map(|(cpu, known)| {
             let rows = known.all.saturating_add(ROWS_SPARE).max(ample);
-            (*cpu, rows, known.nesting.saturating_add(NESTED_SPARE).min(ROWS_MAX))
+            (*cpu, rows.min(rows_max), known.nesting.saturating_add(NESTED_SPARE).min(ROWS_MAX))
         }))
     }
 
@@ -123,7 +123,8 @@ mod tests {
 
     /// The layout of a machine with `cpus` CPUs that have `contexts` contexts each.
     fn machine(cpus: u32, contexts: u32) -> RowLayout {
-        RowLayout::for_contexts(&(0..cpus).map(|cpu| (cpu, known(contexts))).collect())
+        let contexts = (0..cpus).map(|cpu| (cpu, known(contexts))).collect();
+        RowLayout::for_contexts(&contexts, ROWS_MAX)
     }
 
     fn known(all: u32) -> KnownContexts {
@@ -143,7 +144,7 @@ mod tests {
         let contexts = BTreeMap::from(
             [(3, 30), (0, 200), (7, 30), (1_000, 99)].map(|(cpu, all)| (cpu, known(all))),
         );
-        let layout = RowLayout::for_contexts(&contexts);
+        let layout = RowLayout::for_contexts(&contexts, ROWS_MAX);
         let (mut rows, mut nested) = (1, 1);
         for (_, cpu) in layout.cpus() {
             assert_eq!((cpu.base + 1, cpu.nested_base + 1), (rows, nested));

@@ -209,7 +209,7 @@ impl LiveBench {
             if self.settings.delays {
                 contexts.values_mut().for_each(KnownContexts::add_delays);
             }
-            let rows = RowLayout::for_contexts(&contexts);
+            let rows = RowLayout::for_contexts(&contexts, self.settings.rows_max);
             let first = self.passes.first().map(|first| Maps::Shared(&first.probes));
             let maps = first.unwrap_or(Maps::New(&rows));
             LoadedPass::load(self.flavour, config, &self.settings.cpus, maps, programs, trace, pass)

@@ -77,6 +77,7 @@ fn contexts_of_lines(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bpf::rows::ROWS_MAX;
     use crate::bpf::RowLayout;
 
     /// A line that may interrupt every CPU, with `actions` handlers. `effective`: the CPUs to which it is routed; `None` if the
@@ -113,7 +114,7 @@ mod tests {
         let nvme = (0..16 * 512).map(|number| line(number, 1, Some(vec![number % 512])));
         let cards = (0..512).map(|number| line(10_000 + number, 1, Some(vec![number])));
         let irqs: Vec<IrqAffinity> = nvme.chain(cards).collect();
-        let layout = RowLayout::for_contexts(&contexts_of_lines(&irqs, &[], &cpus));
+        let layout = RowLayout::for_contexts(&contexts_of_lines(&irqs, &[], &cpus), ROWS_MAX);
         assert!(layout.on(511).rows >= 2 * (21 + 17));
         // 1.3 MB a CPU: a row has histograms of the sections of its window.
         assert!(layout.bytes() < 640 << 20, "{}", layout.bytes());

@@ -7,6 +7,7 @@ use lab::handlers::VictimsBy;
 
 use crate::bpf::Flavour;
 use crate::bpf::layout::VICTIM_CELLS_MAX;
+use crate::bpf::rows::ROWS_MAX;
 use crate::host::CoreType;
 use crate::probe_overhead::CALLS;
 use crate::window::{BenchPhase, Stop, WindowEdge, WindowEnd};
@@ -30,6 +31,8 @@ pub struct LiveSettings {
     pub senders: bool,
     /// Memory for single events of a window, bytes; `None`: they are not recorded. Not together with victims.
     pub trace_bytes_max: Option<u64>,
+    /// Largest number of rows of a CPU, for contexts and delays.
+    pub rows_max: u32,
     /// The key of victims and causes; `None`: they are not measured.
     pub victims: Option<VictimsBy>,
     /// Largest number of victims, causes and contexts that are told apart.
@@ -75,6 +78,7 @@ impl LiveSettings {
             delays: false,
             senders: false,
             trace_bytes_max: None,
+            rows_max: ROWS_MAX,
             victims: None,
             victim_cells_max: VICTIM_CELLS_MAX,
             peer: None,
