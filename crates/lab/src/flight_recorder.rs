@@ -42,6 +42,19 @@ pub struct Interval {
     pub activity: Activity,
 }
 
+/// A function call or a reschedule interrupt from one CPU to another. Times are in ns of the marks' clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// The CPU that sends. It may be a CPU without a record.
+    pub cpu: u32,
+    pub at_ns: u64,
+    /// Who sends: a task, an interrupt or a softirq.
+    pub sender: String,
+    pub target_cpu: u32,
+    /// When the target calls the function, or enters the interrupt.
+    pub served_ns: u64,
+}
+
 /// Keeps the latest marks of each CPU.
 #[derive(Clone, Debug)]
 pub struct FlightRecorder {
@@ -52,6 +65,7 @@ pub struct FlightRecorder {
     /// The end of the record. `None`: the record ends with its latest mark.
     end_ns: Option<u64>,
     is_frozen: bool,
+    sent: Vec<Sent>,
 }
 
 /// The marks of one CPU.
@@ -75,7 +89,14 @@ impl FlightRecorder {
         let records = cpus.iter().map(|cpu| (*cpu, CpuRecord::default()));
         let marks_max = MARKS_MAX / cpus.len().max(1);
         let cpus = records.collect();
-        FlightRecorder { length_ns, marks_max, cpus, end_ns: None, is_frozen: false }
+        FlightRecorder {
+            length_ns,
+            marks_max,
+            cpus,
+            end_ns: None,
+            is_frozen: false,
+            sent: Vec::new(),
+        }
     }
 
     /// Maximum number of bytes of all marks. A queue that grows has room for a power of two of them.
@@ -93,6 +114,18 @@ impl FlightRecorder {
                 record.add(*mark, self.length_ns, self.marks_max);
             }
         }
+    }
+
+    /// Adds what CPUs have sent to measured CPUs, if the bench knows when.
+    pub fn add_sent(&mut self, sent: impl IntoIterator<Item = Sent>) {
+        self.sent.extend(sent);
+    }
+
+    /// What was sent and served in the recorded time, but not before `start_ns`.
+    pub(crate) fn sent(&self, start_ns: u64) -> impl Iterator<Item = &Sent> {
+        let (from_ns, end_ns) = self.span_ns(start_ns);
+        let sent = self.sent.iter();
+        sent.filter(move |sent| sent.at_ns >= from_ns && sent.served_ns <= end_ns)
     }
 
     /// Ends the record at this time: the end of the window. Later marks have no part in it. Does nothing if the end is

@@ -41,6 +41,8 @@ struct Row {
     kind: Option<String>,
     name: Option<String>,
     woken_cpu: Option<u32>,
+    target_cpu: Option<u32>,
+    served_ns: Option<u64>,
 }
 
 impl Recorded<'_> {
@@ -74,6 +76,8 @@ impl Recorded<'_> {
                     Activity::Wakes(cpu) => Some(cpu),
                     _ => None,
                 },
+                target_cpu: None,
+                served_ns: None,
             }
         });
         let mut rows: Vec<Row> = intervals.collect();
@@ -84,6 +88,18 @@ impl Recorded<'_> {
             kind: Some(marked.kind.to_owned()),
             name: marked.name,
             woken_cpu: None,
+            target_cpu: None,
+            served_ns: None,
+        }));
+        rows.extend(self.recorder.sent(self.opened_ns).map(|sent| Row {
+            cpu: sent.cpu,
+            start_ns: sent.at_ns - self.opened_ns,
+            length_ns: 0,
+            kind: Some("send".to_owned()),
+            name: Some(sent.sender.clone()),
+            woken_cpu: None,
+            target_cpu: Some(sent.target_cpu),
+            served_ns: Some(sent.served_ns - self.opened_ns),
         }));
         rows.truncate(ROWS_MAX as usize);
         rows
@@ -105,14 +121,22 @@ impl Recorded<'_> {
             .uint(|row: &Row| row.length_ns),
             column(
                 "kind",
-                "Kind of the context, `task`, `thread` (the measured one), `wake-up`, and `detour` or `late wake-up`: \
-                 what was measured.",
+                "Kind of the context, `task`, `thread` (the measured one), `wake-up`, `send` (to another CPU; name: who \
+                 sends), and `detour` or `late wake-up`: what was measured.",
             )
             .text(|row: &Row| row.kind.clone()),
             column("name", "Name of the context or task; of a detour or a late wake-up, its largest cause.")
                 .text(|row: &Row| row.name.clone()),
             column("woken_cpu", "CPU of the measured thread that this CPU wakes here.")
                 .uint(|row: &Row| row.woken_cpu),
+            column("target_cpu", "Of a `send`: the CPU that the function call or reschedule interrupt is for.")
+                .uint(|row: &Row| row.target_cpu),
+            column(
+                "served_ns",
+                "When that CPU calls the function, or enters the interrupt, from the opening of the first window.",
+            )
+            .format(Format::Milliseconds)
+            .uint(|row: &Row| row.served_ns),
         ]);
         let doc = "What ran on the measured CPUs in the last seconds (--flight-record), interval by interval. Intervals \
                    of a CPU nest: an interrupt is within the task that it interrupts.";
@@ -152,6 +176,7 @@ impl Recorded<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flight_recorder::Sent;
     use crate::noise::split::{Mark, What};
     use record::Value;
 
@@ -161,6 +186,14 @@ mod tests {
         let mark = |at_ns: u64, what| (1, Mark { at_ns, what });
         recorder.record(&[mark(1_050, What::SwitchTo(0)), mark(1_060, What::Wake(1))]);
         recorder.record(&[mark(1_080, What::SwitchBack), mark(1_130, What::SwitchTo(5))]);
+        // The first one was sent before the record.
+        recorder.add_sent([(1_020, 1_050), (1_070, 1_080)].map(|(at_ns, served_ns)| Sent {
+            cpu: 0,
+            at_ns,
+            sender: "make".to_owned(),
+            target_cpu: 1,
+            served_ns,
+        }));
         let names = [ContextName::Task("make".to_owned())];
         let recorded = Recorded { recorder: &recorder, names: &names, opened_ns: 1_000 };
         let marked = |start_ns: u64, length_ns| Marked {
@@ -172,14 +205,19 @@ mod tests {
         };
         let table = recorded.table(vec![marked(1_010, 10), marked(1_049, 40)]);
         let row = |start: u64, length: u64, kind: Value, name: Value, woken: Value| {
-            vec![1.into(), start.into(), length.into(), kind, name, woken]
+            let columns = vec![1.into(), start.into(), length.into(), kind, name, woken];
+            [columns, vec![Value::Absent; 2]].concat()
         };
+        let mut send = row(70, 0, "send".into(), "make".into(), Value::Absent);
+        send[0] = 0.into();
+        send[6..].clone_from_slice(&[1.into(), 80.into()]);
         let expected = [
             row(50, 30, "task".into(), "make".into(), Value::Absent),
             row(60, 0, "wake-up".into(), "wakes the measured thread".into(), 1.into()),
             row(80, 50, "thread".into(), "the measured thread".into(), Value::Absent),
             row(130, 0, Value::Absent, Value::Absent, Value::Absent),
             row(49, 40, "detour".into(), "make".into(), Value::Absent),
+            send,
         ];
         assert_eq!(table.rows(), expected);
         assert_eq!(table.check_display(), Ok(()));

@@ -359,13 +359,7 @@ impl<'a> SentNames<'a> {
     }
 
     fn known_sender(&self, sender: &Sender, named: &NamedSender) -> InterruptSender {
-        let name = match sender.interrupt {
-            None => sender.task.clone(),
-            Some(interrupt) => match context_of(interrupt, self.accounting) {
-                Some(context) => kind_and_name(context),
-                None => "an interrupt".to_owned(),
-            },
-        };
+        let name = label(sender, self.accounting);
         let processes = match named.processes.iter().collect::<Vec<_>>()[..] {
             [] => Processes::None,
             [process] => Processes::One(*process),
@@ -379,6 +373,20 @@ impl<'a> SentNames<'a> {
         let reason = reason(function.as_deref(), system_call.as_deref());
         let cpus = named.cpus.iter().copied().collect();
         InterruptSender::Known { name, processes, reason, cpus }
+    }
+}
+
+/// The name of the task, interrupt or softirq that sends.
+pub(crate) fn sender_name(sent: &SentUse, accounting: &Accounting) -> String {
+    sender_of(sent).map_or("(not known)".to_owned(), |sender| label(&sender, accounting))
+}
+
+fn label(sender: &Sender, accounting: &Accounting) -> String {
+    match sender.interrupt {
+        None => sender.task.clone(),
+        Some(interrupt) => {
+            context_of(interrupt, accounting).map_or("an interrupt".to_owned(), kind_and_name)
+        }
     }
 }
 

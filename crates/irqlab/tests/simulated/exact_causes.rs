@@ -76,6 +76,35 @@ fn late_wake_ups_name_the_exact_sender_and_keep_their_times() {
     }
 }
 
+/// Each call that the stimulus sends to the measured CPU is in the flight record, with the interrupt that serves it. Without
+/// senders, the record has the same rows, but for the names.
+#[test]
+fn a_flight_record_has_what_other_cpus_send() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let line = "wakeup -q --json --on sim:r4400-smp8 --vcpus 2 -c 1 --stimulus ipi -d 20ms --flight-record 10ms";
+    let [with, plain] = [&["--senders"][..], &[]].map(|more| run(&workspace, line, more));
+    let is_send = |row: &&Json| row["kind"] == "send";
+    let (sent, others): (Vec<&Json>, Vec<&Json>) =
+        rows(&with, "flight_record").iter().partition(is_send);
+    assert_eq!(others.len(), rows(&plain, "flight_record").len());
+    let calls = || others.iter().filter(|row| name(row).starts_with("call_function"));
+    assert!(calls().count() > 10, "{others:#?}");
+    for call in calls() {
+        let (start_ns, length_ns) = (uint(call, "start_ns"), uint(call, "length_ns"));
+        let is_for_call =
+            |row: &&&Json| (start_ns..=start_ns + length_ns).contains(&uint(row, "served_ns"));
+        let of_call: Vec<_> = sent.iter().filter(is_for_call).collect();
+        let [send] = &of_call[..] else { panic!("{call}: {of_call:#?}") };
+        assert_eq!((&send["cpu"], &send["target_cpu"]), (&0.into(), &1.into()), "{send}");
+        assert_eq!(name(send), "irqlab-ipi-call");
+        assert!(uint(send, "start_ns") <= uint(send, "served_ns"), "{send}");
+    }
+    assert!(!rows(&plain, "flight_record").iter().any(|row| row["kind"] == "send"));
+}
+
 /// The tables of `noise` that name causes.
 const TABLES_WITH_NAMES: [&str; 6] =
     ["causes", "detour_histogram_by_cause", "detours", "longest", "longest_parts", "lost_time"];

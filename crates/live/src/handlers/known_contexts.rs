@@ -77,8 +77,8 @@ fn contexts_of_lines(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpf::rows::ROWS_MAX;
     use crate::bpf::RowLayout;
+    use crate::bpf::rows::ROWS_MAX;
 
     /// A line that may interrupt every CPU, with `actions` handlers. `effective`: the CPUs to which it is routed; `None` if the
     /// kernel does not say.

@@ -249,6 +249,7 @@ const MEASURED_KINDS: [&str; 2] = ["detour", "late wake-up"];
 /// The last seconds of each CPU: what it ran, wake-ups of measured threads as arrows, and what was measured.
 fn flight_record(table: &Table) -> Vec<Group> {
     let arrows = Arrows::of_wake_ups(table);
+    let sends = Sends::of(table, arrows.ends.len() as u64);
     let group = |row: &Row<'_>| format!("CPU {}: flight record", text(row, "cpu"));
     let track = |row: &Row<'_>| {
         let kind = text(row, "kind");
@@ -264,9 +265,13 @@ fn flight_record(table: &Table) -> Vec<Group> {
             name: text(row, "name"),
             from_ns: start_ns,
             length_ns: uint(row, "length_ns")?,
-            details: details(row, &["woken_cpu"]),
-            starts_flow: arrow(&arrows.starts, "wake-up"),
-            ends_flows: arrow(&arrows.ends, "thread").into_iter().collect(),
+            details: details(row, &["woken_cpu", "target_cpu"]),
+            starts_flow: arrow(&arrows.starts, "wake-up").or_else(|| sends.start_at(row)),
+            ends_flows: match &*kind {
+                "thread" => arrow(&arrows.ends, "thread").into_iter().collect(),
+                VECTOR => sends.ends.get(&(cpu, start_ns)).cloned().unwrap_or_default(),
+                _ => Vec::new(),
+            },
             kind,
         })
     })
@@ -311,6 +316,54 @@ impl Arrows {
         }
         arrows
     }
+}
+
+/// Kind of interrupts, which serve what other CPUs have sent.
+const VECTOR: &str = "vector";
+
+/// CPU and time of a row `send`, with the CPU and time at which it is served.
+type Send = [u64; 4];
+
+/// Arrows from what a CPU sends to the interrupt that serves it on another CPU. Several arrows may end at an interrupt.
+struct Sends {
+    starts: BTreeMap<Send, u64>,
+    /// By the CPU and the start of the interrupt.
+    ends: BTreeMap<(u64, u64), Vec<u64>>,
+}
+
+impl Sends {
+    /// Arrows whose numbers follow `last_number`. What is served outside of the recorded interrupts has none.
+    fn of(table: &Table, last_number: u64) -> Sends {
+        let rows = || table.rows().iter().map(|values| Row::new(table, values));
+        let vectors = rows().filter(|row| text(row, "kind") == VECTOR);
+        let lengths: BTreeMap<(u64, u64), u64> =
+            vectors.filter_map(|row| cpu_and_start(&row).zip(uint(&row, "length_ns"))).collect();
+        let (mut starts, mut ends) = (BTreeMap::new(), BTreeMap::<_, Vec<u64>>::new());
+        for send in rows().filter_map(|row| send_of(&row)) {
+            let [_, _, target_cpu, served_ns] = send;
+            let until_served = (target_cpu, 0)..=(target_cpu, served_ns);
+            let serving = lengths.range(until_served).next_back();
+            let serving = serving.filter(|((_, start_ns), length)| start_ns + *length >= served_ns);
+            if let Some((interrupt, _)) = serving {
+                let number = last_number + starts.len() as u64 + 1;
+                if starts.insert(send, number).is_none() {
+                    ends.entry(*interrupt).or_default().push(number);
+                }
+            }
+        }
+        Sends { starts, ends }
+    }
+
+    fn start_at(&self, row: &Row<'_>) -> Option<u64> {
+        self.starts.get(&send_of(row)?).copied()
+    }
+}
+
+/// What a row `send` sends. `None` for other rows.
+fn send_of(row: &Row<'_>) -> Option<Send> {
+    let (cpu, start_ns) = cpu_and_start(row)?;
+    let (target_cpu, served_ns) = uint(row, "target_cpu").zip(uint(row, "served_ns"))?;
+    Some([cpu, start_ns, target_cpu, served_ns])
 }
 
 /// `wakeup`: the worst wake-ups of each CPU, from their due times on.
@@ -839,6 +892,41 @@ mod tests {
         };
         assert_eq!(times(|event| &event.flow_ids), [(20, vec![1])]);
         assert_eq!(times(|event| &event.terminating_flow_ids), [(60, vec![1])]);
+    }
+
+    #[test]
+    fn a_send_in_a_flight_record_has_an_arrow_to_the_interrupt_that_serves_it() {
+        let columns = [
+            ("cpu", Uint),
+            ("start_ns", Uint),
+            ("length_ns", Uint),
+            ("kind", Text),
+            ("name", Text),
+            ("target_cpu", Uint),
+            ("served_ns", Uint),
+        ];
+        let row = |cpu: u64, start: u64, length: u64, kind: &str, served: Option<u64>| {
+            let target = served.map(|_| 1_u64);
+            let name = "n".into();
+            let (target, served) = (target.into(), served.into());
+            vec![cpu.into(), start.into(), length.into(), kind.into(), name, target, served]
+        };
+        let rows = vec![
+            row(1, 40, 20, "vector", None),
+            row(1, 70, 10, "vector", None),
+            row(0, 30, 0, "send", Some(45)),
+            row(2, 35, 0, "send", Some(50)),
+            row(0, 75, 0, "send", Some(85)), // No recorded interrupt serves it.
+        ];
+        let run = run_of(vec![table("flight_record", &columns, rows)]);
+        let file = TraceFile::decode(perfetto(&run).unwrap().as_slice()).unwrap();
+        let events = file.packet.iter().filter_map(|packet| packet.track_event.clone());
+        let (mut starts, mut ends) = (Vec::new(), Vec::new());
+        for event in events {
+            starts.extend(event.flow_ids);
+            ends.extend(event.terminating_flow_ids);
+        }
+        assert_eq!((starts.len(), &starts), (2, &ends), "{starts:?}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use attribution::KernelContext;
 use lab::cpu_warnings::{CpuWarning, CpuWarnings};
 use lab::experiment::{Absence, Bench, BenchError, BenchFacts};
-use lab::flight_recorder::FlightRecorder;
+use lab::flight_recorder::{FlightRecorder, Sent};
 use lab::flight_table;
 use lab::guest_protocol::Request;
 use lab::keys;
@@ -25,11 +25,11 @@ use super::join::{
     self, DiskInterrupt, Names, Read, ThreadOnCpu, disk_interrupt, parts, read_parts, sent_parts,
     with_counter_at_reading,
 };
-use crate::accounting::{ContextTransition, CpuUse};
+use crate::accounting::{ContextTransition, CpuUse, RegionUse, SentUse};
 use crate::forecast::MachineWork;
 use crate::guest_run::{Expected, GuestRun, PlannedMachines};
 use crate::parallel::{Jobs, for_each};
-use crate::sent_interrupts::{SentInterrupts, SentNames};
+use crate::sent_interrupts::{SentInterrupts, SentNames, sender_name};
 use crate::watch::CAUSES;
 use crate::{Accounting, Symbols};
 
@@ -480,6 +480,8 @@ impl SimWakeup {
         };
         let worst = worst_wakeup(&sample, response);
         sample.flight_record = flight.and_then(|flight| {
+            let clock_hz = self.settings.guest.clock_hz();
+            let account = (account, region, clock_hz);
             flight_record(flight, worst, response, &cpus_of_region, &mut names, account)
         });
         let (names, warning) = names.finish();
@@ -653,7 +655,7 @@ fn flight_record(
     response: &WakeupResponse,
     all_cpus: &CpusOfRegion<'_>,
     names: &mut Names<'_>,
-    account: &Accounting,
+    (account, region, clock_hz): (&Accounting, &RegionUse, u64),
 ) -> Option<FlightRecorder> {
     let (_, worst) = worst?;
     let (length_ns, end_ns) = match flight {
@@ -683,12 +685,32 @@ fn flight_record(
         }
         let marks: Vec<(u32, Mark)> = marks.into_iter().map(|mark| (cpu.cpu, mark)).collect();
         recorder.record(&marks);
+        let to_cpu = region.senders.sent.iter().filter(|sent| sent.target == cpu.cpu);
+        recorder.add_sent(to_cpu.filter_map(|sent| sent_at(sent, offset_ns, clock_hz, account)));
     }
     // The guest closes the recorded region some time after the window.
     let runs = response.threads.iter().map(|thread| &thread.run);
     let ends = runs.map(|run| run.start_ns.saturating_add(run.window_ns));
     recorder.end_at(end_ns.or_else(|| ends.max()).unwrap_or(u64::MAX));
     Some(recorder)
+}
+
+/// When a call or a reschedule interrupt was sent and served, on the guest's clock. `offset_ns`: this clock minus the
+/// time-stamp counter. `None` if it was not served in the region.
+///
+/// The clocks of two CPUs can differ by a time slice. So the time of the sending comes from the recorded delay.
+fn sent_at(sent: &SentUse, offset_ns: u64, clock_hz: u64, account: &Accounting) -> Option<Sent> {
+    let run = sent.run?;
+    let served_ns = run.tsc.wrapping_add(offset_ns);
+    let delay_ns = u128::from(run.delay_cycles) * 1_000_000_000 / u128::from(clock_hz.max(1));
+    let delay_ns = u64::try_from(delay_ns).unwrap_or(u64::MAX);
+    Some(Sent {
+        cpu: sent.cpu,
+        at_ns: served_ns.saturating_sub(delay_ns),
+        sender: sender_name(sent, account),
+        target_cpu: sent.target,
+        served_ns,
+    })
 }
 
 /// The functions in the worst wake-up of the sample, `worst`. `None` if its parts are not known.
