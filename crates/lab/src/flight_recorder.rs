@@ -48,7 +48,7 @@ pub struct Sent {
     /// The CPU that sends. It may be a CPU without a record.
     pub cpu: u32,
     pub at_ns: u64,
-    /// Who sends: a task, an interrupt or a softirq.
+    /// The name of the task, interrupt or softirq that sends.
     pub sender: String,
     pub target_cpu: u32,
     /// When the target calls the function, or enters the interrupt.
@@ -121,7 +121,7 @@ impl FlightRecorder {
         self.sent.extend(sent);
     }
 
-    /// What was sent and served in the recorded time, but not before `start_ns`.
+    /// The calls and interrupts that were sent and served in the recorded time, but not before `start_ns`.
     pub(crate) fn sent(&self, start_ns: u64) -> impl Iterator<Item = &Sent> {
         let (from_ns, end_ns) = self.span_ns(start_ns);
         let sent = self.sent.iter();

@@ -180,7 +180,7 @@ pub enum Record {
     ExecutedBlock(ExecutedBlock),
     /// The host begins to withhold a CPU.
     Withheld(Withheld),
-    /// The task that a CPU runs is in another control group than that of the record before.
+    /// The control group of the task that a CPU runs has changed.
     TaskGroup(TaskGroup),
     /// A part of the path of a control group. The parts of a path follow each other.
     GroupPath(GroupPath),
@@ -513,8 +513,8 @@ pub struct Completion {
     pub request: u64,
     /// Time, in cycles on this CPU's time axis, like [`Span::start`].
     pub at: u64,
-    /// Who submitted the request: [`attribution::KernelContext::code`]. [`attribution::KernelContext::Unknown`] if that is
-    /// not known, or if several tasks did.
+    /// The submitter of the request: [`attribution::KernelContext::code`]. [`attribution::KernelContext::Unknown`] if it is
+    /// not known, or if there are several.
     pub code: u64,
     /// Name of the task, padded with zeros. Zeros unless a task submitted the request.
     pub comm: [u8; 16],

@@ -75,8 +75,8 @@ fn the_groups_that_read_a_disk_cause_its_interrupts() {
         let command = command.replace("/dev/vda", device);
         let disk = format!("{disk},size=32M,latency=100us");
         let line = "handlers -q --json --on sim --by cgroup --disk";
-        let words = line.split_whitespace().chain([&*disk, "--", &command]);
-        let run = workspace.run(&words.collect::<Vec<_>>()).assert_code(0).json();
+        let arguments = line.split_whitespace().chain([&*disk, "--", &command]);
+        let run = workspace.run(&arguments.collect::<Vec<_>>()).assert_code(0).json();
         let victims = rows(&run, "victims");
         let is_of_request =
             |row: &&Json| row["cause_method"].to_string().contains("block requests");
@@ -140,12 +140,12 @@ fn one_line_names_the_group_that_interrupts_another_one() {
     let command = two_groups(&workspace);
     let run = |bench: &str, options: &[&str]| {
         let line = format!("handlers -q --json --vcpus 2 --on {bench}");
-        let words: Vec<&str> = line
+        let arguments: Vec<&str> = line
             .split_whitespace()
             .chain(options.iter().copied())
             .chain(["--", &command])
             .collect();
-        workspace.run(&words).assert_code(0).json()
+        workspace.run(&arguments).assert_code(0).json()
     };
     let [with, plain] = [&["--by", "cgroup"][..], &[]].map(|options| run("sim", options));
     assert_eq!(rows(&with, "handlers"), rows(&plain, "handlers"));

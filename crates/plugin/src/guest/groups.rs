@@ -20,7 +20,7 @@ const PATH_BYTES_MAX: usize = 4_096;
 /// The most groups whose paths are recorded.
 const PATHS_MAX: usize = 65_536;
 
-/// What is known about the task that a CPU runs.
+/// The task that a CPU runs, and its group.
 #[derive(Clone, Copy, Debug, Default)]
 struct RunningGroup {
     /// The address of the task's `task_struct`.
@@ -45,7 +45,7 @@ pub(crate) struct EventTime {
 pub(crate) struct Groups {
     /// The number of the open region. `None`: no region is open.
     region: Option<u32>,
-    /// By CPU. Empty unless groups are recorded.
+    /// The running task of each CPU. Empty unless groups are recorded.
     cpus: Vec<RunningGroup>,
     /// The groups whose paths are in the record, or cannot be read.
     with_paths: BTreeSet<u64>,

@@ -17,7 +17,7 @@ const BIOS_MAX: usize = 65_536;
 /// The most bios of a request, and the most requests that complete together, that are read.
 const CHAIN_MAX: usize = 4_096;
 
-/// Who has submitted a bio.
+/// The submitter of a bio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Submitter {
     /// The task, or the interrupt or softirq.
@@ -39,7 +39,7 @@ pub(crate) struct Requests {
     are_recorded: bool,
     /// The number of the open region. `None`: no region is open.
     region: Option<u32>,
-    /// By the bio's address.
+    /// The submitter of each bio, by the bio's address.
     submitters: BTreeMap<u64, Submitter>,
     /// Records that are not written yet.
     records: Vec<Record>,
@@ -74,14 +74,14 @@ impl Requests {
         }
     }
 
-    /// The end of `parent` waits for `bio`, which is a part of it if `parent` is submitted.
+    /// Notes that the end of `parent` waits for `bio`: `bio` is a part of `parent` if `parent` is submitted.
     pub(crate) fn chain(&mut self, bio: u64, parent: u64) {
         if let Some(submitter) = self.submitters.get(&parent).copied() {
             self.submit(bio, submitter);
         }
     }
 
-    /// A bio ends.
+    /// Forgets a bio, which ends.
     pub(crate) fn end(&mut self, bio: u64) {
         self.submitters.remove(&bio);
     }
@@ -167,9 +167,9 @@ mod tests {
     /// Requests at [`REQUEST`], with two bios, and at twice this address, with none.
     fn memory() -> TestMemory {
         let mut memory = TestMemory::default();
-        let words = [(REQUEST, 0x10), (REQUEST + 8, 2 * REQUEST), (2 * REQUEST, 0)];
+        let first = [(REQUEST, 0x10), (REQUEST + 8, 2 * REQUEST), (2 * REQUEST, 0)];
         for (address, word) in
-            [&words[..], &[(2 * REQUEST + 8, 0), (0x10, 0x20), (0x20, 0)]].concat()
+            [&first[..], &[(2 * REQUEST + 8, 0), (0x10, 0x20), (0x20, 0)]].concat()
         {
             memory.write(address, &u64::to_le_bytes(word));
         }

@@ -11,7 +11,7 @@ impl Tracker {
     /// Handles an event of a bio or a request, which is the first argument of the function that starts.
     pub(super) fn handle_request(&mut self, cpu: usize, action: Action, mut moment: Moment<'_>) {
         let argument = moment.qemu.register_value(moment.registers.rdi);
-        let at = moment.now[TIME];
+        let now_cycles = moment.now[TIME];
         match action {
             Action::SubmitBio => {
                 if !self.requests.is_submitted(argument) {
@@ -25,12 +25,12 @@ impl Tracker {
             }
             Action::EndBio => self.requests.end(argument),
             Action::CompleteRequest => {
-                self.requests.complete(cpu, argument, at, &self.offsets, moment.qemu);
+                self.requests.complete(cpu, argument, now_cycles, &self.offsets, moment.qemu);
             }
             Action::CompleteRequests => {
                 let list = self.offsets.request_list.map(|offset| argument.wrapping_add(offset));
                 if let Some(first) = list.and_then(|list| moment.word(list)) {
-                    self.requests.complete_list(cpu, first, at, &self.offsets, moment.qemu);
+                    self.requests.complete_list(cpu, first, now_cycles, &self.offsets, moment.qemu);
                 }
             }
             _ => {}

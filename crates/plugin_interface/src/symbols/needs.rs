@@ -16,7 +16,7 @@ pub enum Part {
     Delays,
     /// Senders of function calls and interrupts.
     Senders,
-    /// Who submits the block requests that complete in an interrupt.
+    /// Tasks that submit the block requests which complete in an interrupt.
     Requests,
     /// Where an interrupt's return path calls the scheduler.
     Reschedules,

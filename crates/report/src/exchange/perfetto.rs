@@ -249,7 +249,7 @@ const MEASURED_KINDS: [&str; 2] = ["detour", "late wake-up"];
 /// The last seconds of each CPU: what it ran, wake-ups of measured threads as arrows, and what was measured.
 fn flight_record(table: &Table) -> Vec<Group> {
     let arrows = Arrows::of_wake_ups(table);
-    let sends = Sends::of(table, arrows.ends.len() as u64);
+    let sends = Sends::in_table(table, arrows.ends.len() as u64);
     let group = |row: &Row<'_>| format!("CPU {}: flight record", text(row, "cpu"));
     let track = |row: &Row<'_>| {
         let kind = text(row, "kind");
@@ -324,16 +324,16 @@ const VECTOR: &str = "vector";
 /// CPU and time of a row `send`, with the CPU and time at which it is served.
 type Send = [u64; 4];
 
-/// Arrows from what a CPU sends to the interrupt that serves it on another CPU. Several arrows may end at an interrupt.
+/// Arrows from a call or interrupt that a CPU sends to the interrupt that serves it on another CPU. Several arrows may end at an interrupt.
 struct Sends {
     starts: BTreeMap<Send, u64>,
-    /// By the CPU and the start of the interrupt.
+    /// The arrows that end at an interrupt, by its CPU and its start.
     ends: BTreeMap<(u64, u64), Vec<u64>>,
 }
 
 impl Sends {
-    /// Arrows whose numbers follow `last_number`. What is served outside of the recorded interrupts has none.
-    fn of(table: &Table, last_number: u64) -> Sends {
+    /// Numbers arrows after `last_number`. A call or interrupt that no recorded interrupt serves has no arrow.
+    fn in_table(table: &Table, last_number: u64) -> Sends {
         let rows = || table.rows().iter().map(|values| Row::new(table, values));
         let vectors = rows().filter(|row| text(row, "kind") == VECTOR);
         let lengths: BTreeMap<(u64, u64), u64> =
@@ -359,7 +359,7 @@ impl Sends {
     }
 }
 
-/// What a row `send` sends. `None` for other rows.
+/// The content of a row `send`. `None` for other rows.
 fn send_of(row: &Row<'_>) -> Option<Send> {
     let (cpu, start_ns) = cpu_and_start(row)?;
     let (target_cpu, served_ns) = uint(row, "target_cpu").zip(uint(row, "served_ns"))?;

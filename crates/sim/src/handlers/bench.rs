@@ -105,7 +105,7 @@ impl SimBench {
         let has_senders = settings.senders && settings.guest.kernel_files.has_symbols();
         let trace_bytes_max = settings.trace_bytes_max;
         let lacks_groups = settings.guest.kernel_files.why_groups_are_unknown().is_some();
-        let can_name = |by: &VictimsBy| *by != VictimsBy::Cgroup || !lacks_groups;
+        let can_name = |naming: &VictimsBy| *naming != VictimsBy::Cgroup || !lacks_groups;
         let victims = settings.victims.filter(can_name);
         let has_model = model.is_some();
         let clock_hz = settings.guest.watch.clock_hz(settings.guest.machine.timing);

@@ -33,10 +33,10 @@ pub(super) fn cause_method(context: &Context, completes_requests: bool) -> Optio
 
 /// The causes of the spans of a CPU.
 pub(super) struct Causes {
-    /// By the span's position in [`CpuUse::spans`]. Each span of a function call, and each span in which a block request
-    /// completes, has a cause, which may be unknown.
+    /// The causes of a span, by its position in [`CpuUse::spans`]. A span with function calls or completed block requests has
+    /// causes, which may be unknown.
     by_span: BTreeMap<usize, Vec<Party>>,
-    /// The spans in which block requests complete.
+    /// Positions of spans with completed block requests.
     with_requests: BTreeSet<usize>,
 }
 
@@ -231,8 +231,8 @@ mod tests {
         let senders = SendersUse { sent, unjoined_runs: Vec::new() };
         let region = RegionUse { senders, ..RegionUse::default() };
         let accounting = Accounting::default();
-        let by = VictimsBy::Task;
-        Causes::on_cpu(cpu, &Parties { by, accounting: &accounting, region: &region })
+        let (accounting, region) = (&accounting, &region);
+        Causes::on_cpu(cpu, &Parties { by: VictimsBy::Task, accounting, region })
     }
 
     #[test]

@@ -58,7 +58,7 @@ impl Parties<'_> {
         }
     }
 
-    /// Who submitted a request. It is unknown if an interrupt did.
+    /// The submitter of a request. It is unknown if an interrupt submitted the request.
     pub(super) fn submitter(&self, completion: &CompletionUse) -> Party {
         match (completion.submitter, self.by) {
             (KernelContext::Task(_), VictimsBy::Cgroup) => {

@@ -120,8 +120,8 @@ mod tests {
         let group_paths = BTreeMap::from([(7, "/lab/a".to_owned())]);
         let accounting = Accounting { tasks, group_paths, ..Accounting::default() };
         let region = RegionUse::default();
-        let found = |by| -> Vec<(String, u64, u64)> {
-            let parties = Parties { by, accounting: &accounting, region: &region };
+        let found = |naming| -> Vec<(String, u64, u64)> {
+            let parties = Parties { by: naming, accounting: &accounting, region: &region };
             let victims = victims_of([&cpu].into_iter(), &parties, |cycles| cycles * 2);
             let row = |row: &VictimStats| (row.victim.name(), row.count, row.self_total_ns);
             victims.rows.iter().map(row).collect()
