@@ -112,8 +112,9 @@ impl<const N: usize> Frame<N> {
         }
     }
 
-    /// Whether the frame is complete when its task ends: a function, or a system call that ends the task.
-    fn ends_with_task(&self) -> bool {
+    /// Whether the frame counts if its task ends inside it: functions, sections, and the calls `exit` and `exit_group`, which
+    /// never return. Other frames are dropped, see [`KernelStack::end_task`].
+    fn is_complete_at_task_end(&self) -> bool {
         match self.entry {
             Entry::Call { .. } | Entry::Section => true,
             Entry::Syscall => {
@@ -765,7 +766,7 @@ impl<const N: usize> KernelStack<N> {
     /// that asks for the exit, the exit becomes a context of its own, until [`KernelStack::end_task`].
     pub fn start_exit(&mut self, counts: Counts<N>) {
         let top = self.top();
-        let is_exit_call = top.entry == Entry::Syscall && top.ends_with_task();
+        let is_exit_call = top.entry == Entry::Syscall && top.is_complete_at_task_end();
         if self.frames.len() > 1 && !is_exit_call {
             self.enter_section(KernelContext::Exit, counts);
         }
@@ -778,7 +779,7 @@ impl<const N: usize> KernelStack<N> {
         self.advance(counts);
         while self.frames.len() > 1 {
             let position = self.frames.len() - 1;
-            if self.frames[position].ends_with_task() {
+            if self.frames[position].is_complete_at_task_end() {
                 self.close_down_to(position);
             } else {
                 self.drop_top();

@@ -174,14 +174,14 @@ pub enum Redraw {
 
 /// A progress line on a terminal: the step, and an estimate of the time left. Dropping the line removes it.
 pub struct ProgressLine {
-    state: Arc<Mutex<Estimate>>,
+    state: Arc<Mutex<StepProgress>>,
     bar: Option<ProgressBar>,
     redraw: Redraw,
 }
 
-/// The progress of a measurement, from which [`Estimate::time_left`] estimates the time left.
+/// The progress of a measurement, from which [`StepProgress::time_left`] estimates the time left.
 #[derive(Debug)]
-struct Estimate {
+struct StepProgress {
     started: Instant,
     step_started: Instant,
     /// Number of steps that have ended.
@@ -193,11 +193,11 @@ struct Estimate {
     expected: Option<Duration>,
 }
 
-impl Estimate {
-    /// The estimate before the first of `step_count` steps.
-    fn of_steps(step_count: usize) -> Estimate {
+impl StepProgress {
+    /// No step has started. `step_count`: 0 if the number of steps is not known yet.
+    fn new(step_count: usize) -> StepProgress {
         let now = Instant::now();
-        Estimate {
+        StepProgress {
             started: now,
             step_started: now,
             steps_done: 0,
@@ -230,7 +230,7 @@ impl Estimate {
 impl ProgressLine {
     /// A progress line without steps. [`ProgressLine::step`] or [`Progress::start`] sets them.
     pub fn new(redraw: Redraw) -> ProgressLine {
-        let state = Arc::new(Mutex::new(Estimate::of_steps(0)));
+        let state = Arc::new(Mutex::new(StepProgress::new(0)));
         let bar = shows_progress().then(|| time_left_bar(Arc::clone(&state)));
         ProgressLine { state, bar, redraw }
     }
@@ -248,7 +248,7 @@ impl Progress for ProgressLine {
         let text = format!("[{}/{}] {}", step.number, step.count, step.label);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let started = state.started;
-        *state = Estimate {
+        *state = StepProgress {
             started,
             step_started: now,
             steps_done: step.number.saturating_sub(1),
@@ -281,7 +281,7 @@ impl Drop for ProgressLine {
 }
 
 /// A line on the terminal with its message, the time since its start, and the time left by the estimate in `state`.
-fn time_left_bar(state: Arc<Mutex<Estimate>>) -> ProgressBar {
+fn time_left_bar(state: Arc<Mutex<StepProgress>>) -> ProgressBar {
     let write_time_left = move |_: &ProgressState, text: &mut dyn std::fmt::Write| {
         let state = state.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = match state.time_left(Instant::now()) {
@@ -483,13 +483,13 @@ fn option_that_shortens(experiment: &str, part: TimePart) -> Option<&'static str
 /// The progress line of one machine: its phase, and an estimate of the time until the phase ends.
 struct MachineLine {
     bar: Option<ProgressBar>,
-    state: Arc<Mutex<Estimate>>,
+    state: Arc<Mutex<StepProgress>>,
     phase: Option<MachinePhase>,
 }
 
 impl MachineLine {
     fn new() -> MachineLine {
-        let state = Arc::new(Mutex::new(Estimate::of_steps(1)));
+        let state = Arc::new(Mutex::new(StepProgress::new(1)));
         let bar = shows_progress().then(|| time_left_bar(Arc::clone(&state)));
         if let Some(bar) = &bar {
             redraw_every_second(bar);
@@ -507,7 +507,7 @@ impl MachineLines {
         if line.phase != Some(phase) {
             line.phase = Some(phase);
             // Earlier phases do not predict the length of this phase.
-            *line.state.lock().unwrap_or_else(PoisonError::into_inner) = Estimate::of_steps(1);
+            *line.state.lock().unwrap_or_else(PoisonError::into_inner) = StepProgress::new(1);
             say_more(&format!("{machine}: {}", phase_text(phase)));
         }
         line.state.lock().unwrap_or_else(PoisonError::into_inner).fraction =
@@ -624,7 +624,7 @@ mod tests {
     fn the_time_left_follows_from_the_plan_or_from_earlier_steps() {
         let second = Duration::from_secs(1);
         let started = Instant::now();
-        let mut estimate = Estimate {
+        let mut estimate = StepProgress {
             started,
             step_started: started,
             steps_done: 0,

@@ -77,7 +77,7 @@ pub fn no_thread(error: io::Error) -> BenchError {
 /// Adds the reached limit to the error of starting a thread or a process. Other errors stay as they are.
 #[must_use]
 pub fn with_reached_limit(error: io::Error) -> io::Error {
-    match limit_of_refusal(&error) {
+    match describe_reached_limit(&error) {
         Some(limit) => {
             io::Error::new(error.kind(), format!("no more threads and processes: {limit}"))
         }
@@ -85,23 +85,24 @@ pub fn with_reached_limit(error: io::Error) -> io::Error {
     }
 }
 
-/// The limit because of which the kernel refused a thread or a process, and how to raise it; `None` for other errors.
+/// Describes the limit because of which the kernel refused a thread or a process (EAGAIN), and how to raise it. `None` for
+/// other errors.
 #[must_use]
-pub fn limit_of_refusal(error: &io::Error) -> Option<String> {
+pub fn describe_reached_limit(error: &io::Error) -> Option<String> {
     if error.raw_os_error() != Some(libc::EAGAIN) {
         return None;
     }
     // RLIMIT_NPROC does not apply to root.
     let user_limit = if geteuid().is_root() { None } else { getrlimit(Resource::Nproc).current };
-    // A thread that has mounted another sysfs (`network::PrivateSysfs`) does not see the control
-    // groups. The process's first thread sees them.
+    // `/proc/PID/root` is the file tree of the process's first thread, which sees the control groups even if this thread
+    // has mounted another sysfs (`network::PrivateSysfs`).
     let root = Root::new(format!("/proc/{}/root", std::process::id()));
-    Some(reached_limit(&root, user_limit))
+    Some(likely_limit(&root, user_limit))
 }
 
-/// Names the limit that is most likely reached. `user_limit`: the limit of this user's processes
-/// (RLIMIT_NPROC), if it applies.
-fn reached_limit(root: &Root, user_limit: Option<u64>) -> String {
+/// Describes the limit that is most likely reached: the control group's, if its count or its refusals show it; else the
+/// user's; else the kernel's. `user_limit`: the limit of this user's processes (RLIMIT_NPROC), if it applies.
+fn likely_limit(root: &Root, user_limit: Option<u64>) -> String {
     match (pid_limit(root), user_limit) {
         // `is_reached` also uses the count of refusals, because processes may have ended since the refusal.
         (Some(group), _) if group.is_reached() => {
@@ -131,21 +132,21 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let write_file = |path: &str, text: &str| plant(directory.path(), path, text);
         let root = Root::new(directory.path());
-        assert!(reached_limit(&root, None).contains("kernel.threads-max"));
-        assert!(reached_limit(&root, Some(64)).contains("64 (RLIMIT_NPROC"));
+        assert!(likely_limit(&root, None).contains("kernel.threads-max"));
+        assert!(likely_limit(&root, Some(64)).contains("64 (RLIMIT_NPROC"));
         write_file("proc/self/cgroup", "9:pids:/small\n");
         let mount = "39 31 0:36 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n";
         write_file("proc/self/mountinfo", mount);
         write_file("sys/fs/cgroup/pids/small/pids.max", "4\n");
         write_file("sys/fs/cgroup/pids/small/pids.current", "4\n");
-        let reason = reached_limit(&root, Some(64));
+        let reason = likely_limit(&root, Some(64));
         assert!(reason.contains("allows 4 (") && reason.contains("small/pids.max = 4"), "{reason}");
         write_file("sys/fs/cgroup/pids/small/pids.current", "3\n");
-        assert!(reached_limit(&root, Some(64)).contains("RLIMIT_NPROC"), "there is room");
+        assert!(likely_limit(&root, Some(64)).contains("RLIMIT_NPROC"), "there is room");
         write_file("sys/fs/cgroup/pids/small/pids.events", "max 0\n");
-        assert!(reached_limit(&root, Some(64)).contains("RLIMIT_NPROC"), "none was refused");
+        assert!(likely_limit(&root, Some(64)).contains("RLIMIT_NPROC"), "none was refused");
         write_file("sys/fs/cgroup/pids/small/pids.events", "max 1\n");
-        let reason = reached_limit(&root, Some(64));
+        let reason = likely_limit(&root, Some(64));
         assert!(reason.contains("small/pids.max = 4, which refused 1 by pids.events;"), "{reason}");
     }
 

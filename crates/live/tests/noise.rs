@@ -244,7 +244,10 @@ fn fixed_work_and_fixed_time_fill_their_window() {
         assert!(fixed.times.sum <= only(&fwq).window_ns, "{body}");
         assert_eq!(fixed.first.len(), 500);
         for quantum in &fixed.first {
-            assert!(quantum.named_ns.is_none_or(|named| named <= quantum.time_ns), "{quantum:?}");
+            assert!(
+                quantum.attributed_ns.is_none_or(|named| named <= quantum.time_ns),
+                "{quantum:?}"
+            );
         }
         let ftq = bench.measure(Loop::Ftq, false).expect("a window");
         let LoopResult::Slots(slots) = &only(&ftq).result else { panic!("{ftq:?}") };

@@ -44,7 +44,7 @@ impl PeerRates {
 fn rates(seen: &[Seen], tool: Tool, index: usize) -> Option<Spread> {
     let windows = seen.iter().filter(|seen| seen.tool == tool && seen.window_ns > 0);
     let rate = |seen: &Seen| seen.above[index] as f64 * 1e9 / seen.window_ns as f64;
-    Spread::of(windows.map(rate).collect())
+    Spread::from_values(windows.map(rate).collect())
 }
 
 /// Table `noise_peers`: gaps per second that each tool found above each threshold, over the rounds.

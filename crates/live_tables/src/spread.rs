@@ -12,7 +12,7 @@ pub struct Spread {
 
 impl Spread {
     /// The spread of the rounds' values. `None` without values.
-    pub fn of(mut values: Vec<f64>) -> Option<Spread> {
+    pub fn from_values(mut values: Vec<f64>) -> Option<Spread> {
         values.sort_by(f64::total_cmp);
         let (min, max) = (*values.first()?, *values.last()?);
         Some(Spread { median: live::syscall_loop::median(values)?, min, max })
@@ -37,8 +37,8 @@ mod tests {
 
     #[test]
     fn the_median_of_two_rounds_is_their_middle() {
-        let spread = Spread::of(vec![3.0, 1.0]).unwrap();
+        let spread = Spread::from_values(vec![3.0, 1.0]).unwrap();
         assert_eq!((spread.median, spread.min, spread.max), (2.0, 1.0, 3.0));
-        assert!(Spread::of(Vec::new()).is_none());
+        assert!(Spread::from_values(Vec::new()).is_none());
     }
 }

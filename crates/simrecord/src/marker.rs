@@ -44,7 +44,10 @@ pub const ENOUGH: u32 = 11;
 /// The first number that a guest may use freely. Such markers are recorded and do nothing else.
 pub const USER_FIRST: u32 = 16;
 
-/// Executes marker `number` with `argument`. Does nothing outside of a simulated machine.
+/// Executes marker `number` with `argument`. Does nothing outside of a simulated machine. `number`: a constant of this
+/// file, or [`USER_FIRST`] or more.
+///
+/// The compiler moves no access to memory across a marker: the simulator sees the accesses before it as done.
 #[inline(always)]
 pub fn mark(number: u32, argument: u64) {
     // SAFETY: a NOP: it reads no register and no memory, and changes no flag.

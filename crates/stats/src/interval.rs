@@ -379,8 +379,8 @@ fn drift_freedom(degrees_of_freedom: f64) -> f64 {
 /// pair (numerator, denominator), and the ratio is the sum of the numerators over the sum of the denominators. 0 with
 /// fewer than five batches, or if the denominators are 0.
 ///
-/// The variance of the mean of independent batches falls as one over its length. The variance between about eight parts
-/// of the window can be larger. This excess is the drift. The function assumes an equal excess between whole windows:
+/// The variance of a mean of independent batches is inversely proportional to their number. The variance between about
+/// eight parts of the window can be larger. This excess is the drift. The function assumes an equal excess between whole windows:
 /// the Allan variance of flicker noise is equal for all lengths (Allan, Statistics of atomic frequency standards,
 /// Proceedings of the IEEE 54, 1966). No test decides whether a drift exists, because a missed drift would appear as a
 /// difference of two windows. Changes that are slower than the window cannot be detected.
@@ -388,28 +388,29 @@ fn drift_freedom(degrees_of_freedom: f64) -> f64 {
 pub fn drift(batches: &[(f64, f64)]) -> f64 {
     // The last batch may be shorter than the others.
     let full_batches = &batches[..batches.len().saturating_sub(1)];
-    let length = batches_of_part(full_batches.len());
+    let part_batches = batches_of_part(full_batches.len());
     let (numerator, denominator) =
         full_batches.iter().fold((0.0, 0.0), |sum, batch| (sum.0 + batch.0, sum.1 + batch.1));
-    if full_batches.len() < 2 * length || denominator <= 0.0 {
+    if full_batches.len() < 2 * part_batches || denominator <= 0.0 {
         return 0.0;
     }
     let ratio = numerator / denominator;
-    let mean = denominator / full_batches.len() as f64;
+    let mean_denominator = denominator / full_batches.len() as f64;
     let deviations: Vec<f64> =
-        full_batches.iter().map(|batch| (batch.0 - ratio * batch.1) / mean).collect();
-    let parts: Vec<f64> = deviations
-        .chunks_exact(length)
-        .map(|part| part.iter().sum::<f64>() / length as f64)
+        full_batches.iter().map(|batch| (batch.0 - ratio * batch.1) / mean_denominator).collect();
+    let part_means: Vec<f64> = deviations
+        .chunks_exact(part_batches)
+        .map(|part| part.iter().sum::<f64>() / part_batches as f64)
         .collect();
     let variance = |values: &[f64]| {
         let squares: f64 = values.iter().map(|value| value.powi(2)).sum();
         squares / (values.len() as f64 - 1.0)
     };
-    let length = length as f64;
+    let part_batches = part_batches as f64;
     // Both variances are per batch. Without drift, they are equal on average.
-    let (parts_variance, batches_variance) = (length * variance(&parts), variance(&deviations));
-    ((parts_variance - batches_variance) / (length - 1.0)).max(0.0).sqrt()
+    let parts_variance = part_batches * variance(&part_means);
+    let batches_variance = variance(&deviations);
+    ((parts_variance - batches_variance) / (part_batches - 1.0)).max(0.0).sqrt()
 }
 
 /// Correlation of each residual with the next one; 0 if all residuals are 0. The residuals' sum is 0.

@@ -24,7 +24,7 @@ pub struct Search {
 }
 
 impl Search {
-    /// A search over `values` values.
+    /// A search over `values` values in order. The first one is known to be good, and the last one to be bad.
     ///
     /// # Panics
     /// With fewer than two values.
@@ -38,7 +38,7 @@ impl Search {
     }
 
     /// Position of the value to judge next: the unjudged one closest to the middle between the last good and the first bad
-    /// value. `None` at the end of the search.
+    /// value, the earlier of two. `None` at the end of the search.
     #[must_use]
     pub fn next_position(&self) -> Option<usize> {
         let middle = usize::midpoint(self.last_good, self.first_bad);
@@ -50,7 +50,7 @@ impl Search {
         (self.last_good + 1..self.first_bad).filter(|position| self.judgements[*position].is_none())
     }
 
-    /// Records the judgement of the value at [`Search::next_position`].
+    /// Records the judgement of the value at [`Search::next_position`]. A value that cannot be judged narrows nothing.
     ///
     /// # Panics
     /// If the position is not between the last good and the first bad value.

@@ -23,7 +23,7 @@ impl MeasuredCosts {
     /// Reads the results of the tasks at these positions of the plan: all of them, or up to 1,000 that are spread evenly.
     /// Leaves out results that cannot be read, which `merge` refuses.
     #[must_use]
-    pub fn of(sweep: &SweepDirectory, done: &[usize]) -> MeasuredCosts {
+    pub fn read(sweep: &SweepDirectory, done: &[usize]) -> MeasuredCosts {
         let mut costs = MeasuredCosts::default();
         for index in done.iter().step_by(done.len().div_ceil(READ_MAX).max(1)) {
             let Some(task) = sweep.plan().tasks.get(*index) else { continue };
@@ -38,13 +38,13 @@ impl MeasuredCosts {
         costs
     }
 
-    /// Mean CPU time of a task, seconds. `None` if no result states it.
+    /// Mean CPU time of the tasks whose results state it, seconds. `None` if no result does.
     #[must_use]
     pub fn mean_cpu_time_s(&self) -> Option<f64> {
         (self.timed_count > 0).then(|| self.cpu_time_ns as f64 / 1e9 / self.timed_count as f64)
     }
 
-    /// Mean size of a result. `None` without a result.
+    /// Mean size of the files of a result, bytes, rounded down. `None` without a result.
     #[must_use]
     pub fn mean_bytes(&self) -> Option<u64> {
         self.bytes.checked_div(self.result_count)

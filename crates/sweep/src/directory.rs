@@ -104,7 +104,7 @@ impl SweepDirectory {
         &self.path
     }
 
-    /// The directory of a task's result.
+    /// The directory of a task's result. It exists only if the result is recorded.
     #[must_use]
     pub fn task_path(&self, id: &TaskId) -> PathBuf {
         self.path.join(TASKS).join(id.as_str())
@@ -120,7 +120,7 @@ impl SweepDirectory {
         self.path.join(FAILED).join(id.as_str())
     }
 
-    /// Whether the result of a task is recorded.
+    /// Whether the result of a task is recorded. Does not check the result: `merge` does.
     #[must_use]
     pub fn is_done(&self, task: &Task) -> bool {
         self.task_path(&task.id).is_dir()
@@ -133,7 +133,8 @@ impl SweepDirectory {
         Failure::read(&self.failure_path(&task.id))
     }
 
-    /// The state of each task.
+    /// The state of each task, in the order of the plan. A result counts before all others; a running execution counts
+    /// before an earlier failure. An unfinished directory counts as running, unless a dead process of this user left it.
     ///
     /// Fails if a directory of the sweep cannot be read.
     pub fn states(&self) -> Result<Vec<TaskState>, SweepError> {
@@ -167,14 +168,15 @@ impl SweepDirectory {
         Ok(self.plan.tasks.iter().map(state).collect())
     }
 
-    /// Removes what killed executions left in the directory of results. Returns how many executions these were.
+    /// Removes what killed executions left in the directories of results, failures and built files. Files of running
+    /// executions stay. Returns the number of removed directories.
     pub fn remove_leftovers(&self) -> usize {
         outputs::remove_leftovers(&self.path.join(TASKS)).len()
             + outputs::remove_leftovers(&self.path.join(FAILED)).len()
             + outputs::remove_leftovers(&self.path.join(BUILT)).len()
     }
 
-    /// Removes the record of a task's failure, so that the task is missing again.
+    /// Removes the record of a task's failure, so that the task is missing again. Does nothing if there is no record.
     ///
     /// Fails if the system refuses.
     pub fn forget_failure(&self, task: &Task) -> Result<(), SweepError> {
@@ -185,7 +187,7 @@ impl SweepDirectory {
         unless_absent(fs::remove_dir_all(&directory)).map_err(SweepError::writing(&directory))
     }
 
-    /// Checks that this version of irqlab may execute tasks: `version` must have planned them.
+    /// Fails if another version of irqlab than `version` planned the tasks: it may execute them in another way.
     pub fn check_version(&self, version: &str) -> Result<(), SweepError> {
         if self.plan.version == version {
             return Ok(());

@@ -57,7 +57,8 @@ pub struct Execution {
 }
 
 impl Execution {
-    /// Starts an execution, unless the result exists or another process of this machine executes the task.
+    /// Starts an execution, unless the result exists or another process of this machine executes the task. Two machines
+    /// with a shared directory may execute a task at the same time; the first result is kept.
     ///
     /// Fails if the system refuses.
     pub fn start(sweep: &SweepDirectory, task: &Task) -> Result<Start, SweepError> {
@@ -106,7 +107,8 @@ impl Execution {
         self.directory.hidden_path().join(LOG_FILE)
     }
 
-    /// Records the result, or the failure. `recorded_codes`: exit codes with which irqlab has recorded a whole run.
+    /// Records the result, or the failure. `recorded_codes`: exit codes with which irqlab has recorded a whole run. A task
+    /// failed if a signal killed it, if it has another exit code, or if its run is absent or incomplete.
     ///
     /// Fails if the system refuses.
     pub fn finish(
@@ -127,7 +129,7 @@ impl Execution {
         }
     }
 
-    /// Records a failure before the task started, with its reason.
+    /// Records a failure before the task started. `exit_code`: of the command that failed instead; `None` if there was none.
     ///
     /// Fails if the system refuses.
     pub fn finish_failed(
@@ -139,6 +141,7 @@ impl Execution {
         self.record_failure(failure)
     }
 
+    /// Why the execution failed. `None` if it left a complete run.
     fn failure_of(&self, end: TaskEnd, recorded_codes: &[i32]) -> Option<Failure> {
         let failure =
             |code, ending: &str| Some(Failure::new(&self.id, code, ending, &self.log_path()));
@@ -158,6 +161,7 @@ impl Execution {
         }
     }
 
+    /// Writes the record of a failure. An earlier record, as of another machine, stays.
     fn record_failure(self, failure: Failure) -> Result<Recorded, SweepError> {
         let path = &self.failure_path;
         let text = serde_json::to_vec_pretty(&failure)
@@ -182,6 +186,7 @@ impl Execution {
         }
     }
 
+    /// Completes the directory of the result. If another process was faster, its result stays, and this one is dropped.
     fn record_result(self, exit_code: i32, cost: TaskCost) -> Result<Recorded, SweepError> {
         let path = self.result_path;
         let hidden = self.directory.hidden_path();

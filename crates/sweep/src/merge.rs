@@ -82,7 +82,10 @@ pub fn merge(
         refuse_stop(is_stopped)?;
         let result = checked_result(sweeps, task)?;
         if let Some(directory) = &result {
-            live_machines.extend(add_columns(&mut tables, directory, &axes)?);
+            let run = StoredRun::open(&directory.join(RUN))?;
+            add_columns(&mut tables, run.outline(), &axes)
+                .map_err(|reason| SweepError::damaged(&directory.join(RUN), reason))?;
+            live_machines.extend(live_machine(run.outline()));
         }
         tasks.push(MergedTask { index, task, result });
     }
@@ -186,49 +189,64 @@ fn host_text(run: &Run, name: &str) -> Option<String> {
     run.host.get(name).and_then(|value| value.as_str()).map(str::to_owned)
 }
 
-/// Adds the columns of a result's tables. Returns the run's [`live_machine`].
+/// Adds the tables and columns of a run to those of the data set. A column of numbers whose kind differs between tasks gets
+/// the kind that holds the numbers of all of them.
 ///
-/// Fails if no kind holds the values of a column here and in earlier results, or if a column has the name of a column of
-/// the data set.
+/// The error is a reason: a table has the name of the table of tasks, there are more than [`TABLES_MAX`] tables, a column
+/// has the name of a column of an axis, or no kind holds the values of a column in all tasks.
 fn add_columns(
     tables: &mut Vec<MergedTable>,
-    directory: &Path,
+    run: &Run,
     axes: &AxisColumns<'_>,
-) -> Result<Option<String>, SweepError> {
-    let path = directory.join(RUN);
-    let run = StoredRun::open(&path)?;
-    for table in &run.outline().tables {
-        let merged = match tables.iter().position(|merged| merged.name == table.name) {
-            Some(position) => &mut tables[position],
-            None if tables.len() >= TABLES_MAX || table.name == TASKS_TABLE => {
-                let reason = format!("table {}: too many tables, or a reserved name", table.name);
-                return Err(SweepError::damaged(&path, reason));
-            }
-            None => {
-                tables.push(MergedTable { name: table.name.clone(), columns: Vec::new() });
-                let last = tables.len() - 1;
-                &mut tables[last]
-            }
-        };
+) -> Result<(), String> {
+    for table in &run.tables {
+        let in_table = |reason: String| format!("table {}: {reason}", table.name);
+        let merged = merged_table(tables, &table.name).map_err(in_table)?;
         for column in &table.columns {
-            let known = merged.columns.iter_mut().find(|known| known.name == column.name);
-            let known_kind = known.as_ref().map_or(column.kind, |known| known.kind);
-            let is_axis = axes.has(&column.name);
-            let kind = if is_axis { None } else { common_kind(known_kind, column.kind) };
-            let Some(kind) = kind else {
-                let reason = format!(
-                    "table {}: column {} is {} here, and not in another task or as an axis",
-                    table.name, column.name, column.kind
-                );
-                return Err(SweepError::damaged(&path, reason));
-            };
-            match known {
-                Some(known) => known.kind = kind,
-                None => merged.columns.push(column.clone()),
+            if axes.has(&column.name) {
+                let reason = format!("column {} has the name of a column of the axes", column.name);
+                return Err(in_table(reason));
             }
+            merged.merge_column(column).map_err(in_table)?;
         }
     }
-    Ok(live_machine(run.outline()))
+    Ok(())
+}
+
+/// The table of the data set with this name; a new one if there is none. The error is a reason.
+fn merged_table<'t>(
+    tables: &'t mut Vec<MergedTable>,
+    name: &str,
+) -> Result<&'t mut MergedTable, String> {
+    let position = match tables.iter().position(|merged| merged.name == name) {
+        Some(position) => position,
+        None if name == TASKS_TABLE => return Err("this name is reserved".to_owned()),
+        None if tables.len() >= TABLES_MAX => {
+            return Err(format!("the results have more than {TABLES_MAX} tables"));
+        }
+        None => {
+            tables.push(MergedTable { name: name.to_owned(), columns: Vec::new() });
+            tables.len() - 1
+        }
+    };
+    Ok(&mut tables[position])
+}
+
+impl MergedTable {
+    /// Adds a column, or widens the kind of the known column with its name. The error is a reason.
+    fn merge_column(&mut self, column: &Column) -> Result<(), String> {
+        let Some(known) = self.columns.iter_mut().find(|known| known.name == column.name) else {
+            self.columns.push(column.clone());
+            return Ok(());
+        };
+        known.kind = common_kind(known.kind, column.kind).ok_or_else(|| {
+            format!(
+                "column {} is {} here and {} in another task",
+                column.name, column.kind, known.kind
+            )
+        })?;
+        Ok(())
+    }
 }
 
 /// The columns in front of every table: the id of the task, and its value on each axis.
@@ -504,22 +522,53 @@ mod tests {
         assert_eq!(kind(&["0.5"]), Kind::Text);
     }
     #[test]
+    fn a_table_that_cannot_be_merged_is_refused_with_its_reason() {
+        let run = |table: &str, columns: &[(&str, Kind)]| {
+            let columns = columns.iter().map(|(name, kind)| Column::new(*name, *kind, ""));
+            let tables = vec![record::Table::new(table, "", columns.collect())];
+            Run { tables, ..live_run(json!({})) }
+        };
+        let columns = vec![Column::new(TASK_COLUMN, Kind::Text, "").key()];
+        let axes = AxisColumns { axes: &[], columns };
+        let mut tables = Vec::new();
+        add_columns(&mut tables, &run("times", &[("ns", Kind::Uint)]), &axes).unwrap();
+        let mut reason = |table: &str, column: &str, kind: Kind| {
+            add_columns(&mut tables, &run(table, &[(column, kind)]), &axes).unwrap_err()
+        };
+        let other_kind = reason("times", "ns", Kind::Text);
+        assert_eq!(other_kind, "table times: column ns is text here and uint in another task");
+        let axis = reason("times", TASK_COLUMN, Kind::Text);
+        assert_eq!(axis, "table times: column task_id has the name of a column of the axes");
+        assert_eq!(reason(TASKS_TABLE, "ns", Kind::Uint), "table tasks: this name is reserved");
+        for number in 1..TABLES_MAX {
+            merged_table(&mut tables, &format!("table_{number}")).unwrap();
+        }
+        let too_many = merged_table(&mut tables, "one_more").err();
+        assert_eq!(too_many.as_deref(), Some("the results have more than 256 tables"));
+    }
+
+    /// A live run with these facts of its machine.
+    fn live_run(host: Json) -> Run {
+        let Json::Object(host) = host else { panic!("it has facts") };
+        Run {
+            schema: record::SCHEMA.to_owned(),
+            experiment: "handlers".to_owned(),
+            bench: "live".to_owned(),
+            started_utc: "2026-11-29T00:00:00Z".to_owned(),
+            complete: true,
+            host,
+            settings: Default::default(),
+            observer: Default::default(),
+            warnings: Vec::new(),
+            absent: Vec::new(),
+            tables: Vec::new(),
+        }
+    }
+
+    #[test]
     fn live_runs_name_their_machine_and_simulated_runs_name_none() {
         let machine = |bench: &str, host: Json| {
-            let Json::Object(host) = host else { panic!("it has facts") };
-            live_machine(&Run {
-                schema: record::SCHEMA.to_owned(),
-                experiment: "handlers".to_owned(),
-                bench: bench.to_owned(),
-                started_utc: "2026-11-29T00:00:00Z".to_owned(),
-                complete: true,
-                host,
-                settings: Default::default(),
-                observer: Default::default(),
-                warnings: Vec::new(),
-                absent: Vec::new(),
-                tables: Vec::new(),
-            })
+            live_machine(&Run { bench: bench.to_owned(), ..live_run(host) })
         };
         let host = json!({ "cpu_model": "A 1", "kernel": "6.18" });
         assert_eq!(machine("live", host.clone()).as_deref(), Some("A 1, kernel 6.18"));

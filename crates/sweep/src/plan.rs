@@ -239,14 +239,14 @@ impl Plan {
         Some(ValueBuild::new(self.build_words(&task.values)?, files, parent))
     }
 
-    /// The name and the value of each axis in a task.
+    /// The name and the value of each axis in a task. A value that the axis does not have is empty; the check of a plan refuses it.
     pub fn named_values<'a>(&'a self, task: &'a Task) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.axes.iter().zip(&task.values).map(|(axis, value)| {
             (axis.name.as_str(), axis.values.get(*value as usize).map_or("", String::as_str))
         })
     }
 
-    /// Whether a task is part of the baseline.
+    /// Whether a task is part of the baseline. False for all tasks if the specification has no baseline.
     #[must_use]
     pub fn is_baseline(&self, task: &Task) -> bool {
         let selection = self.baseline.clone().map(|values| Selection { values });
@@ -254,7 +254,7 @@ impl Plan {
     }
 
     /// The values of the task with which a task is compared: those of the baseline on each axis that it names, and the
-    /// task's own values on all other axes. If the baseline names several values of an axis, the first one counts.
+    /// task's own values on all other axes. If the baseline names several values of an axis, the first of them on the axis counts.
     /// `None` without a baseline.
     #[must_use]
     pub fn baseline_values(&self, task: &Task) -> Option<Vec<u32>> {
@@ -268,19 +268,22 @@ impl Plan {
         Some(values)
     }
 
-    /// The files that a task's arguments and its build name, with the hashes that they had when the sweep was planned.
+    /// The files that a task's arguments and its build name, by path, with the hashes that they had when the sweep was
+    /// planned. Files that did not exist then are not among them.
     #[must_use]
     pub fn files_of(&self, task: &Task) -> BTreeMap<String, String> {
         self.planned_files(&self.words_that_may_name_files(&task.values))
     }
 
+    /// The planned files that words name, by path, with their hashes.
     fn planned_files(&self, words: &[String]) -> BTreeMap<String, String> {
         let parts = words.iter().flat_map(|word| FileHashes::parts(word));
         let named = parts.filter_map(|part| self.files.get_key_value(part));
         named.map(|(path, hash)| (path.clone(), hash.clone())).collect()
     }
 
-    /// Checks a plan that was read from a file.
+    /// Checks a plan that was read from a file: its axes, the number of tasks, and each task's values and id. The error is a
+    /// reason.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.check_axes()?;
         if self.tasks.is_empty() || self.tasks.len() as u64 > COMBINATIONS_MAX {

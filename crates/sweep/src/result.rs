@@ -67,7 +67,9 @@ pub struct TaskCost {
 }
 
 impl ResultManifest {
-    /// Lists the files in `directory`.
+    /// The manifest of the files in `directory`, with their checksums.
+    ///
+    /// Fails if a file is not regular or cannot be read, or if there are too many files or levels of directories.
     pub fn new(
         directory: &Path,
         id: &TaskId,
@@ -81,6 +83,9 @@ impl ResultManifest {
         Ok(ResultManifest { schema, id: id.clone(), version, arguments, exit_code, cost, files })
     }
 
+    /// Reads the manifest in `directory`. Does not check the listed files.
+    ///
+    /// Fails if there is none, if it is damaged, or if another version of irqlab wrote it in another format.
     pub fn read(directory: &Path) -> Result<ResultManifest, SweepError> {
         let path = directory.join(RESULT_FILE);
         let manifest: ResultManifest =
@@ -93,7 +98,7 @@ impl ResultManifest {
         Ok(manifest)
     }
 
-    /// Checks that `directory` has exactly the listed files.
+    /// Fails if `directory` does not have exactly the listed files with their checksums; names the first other file.
     pub fn check(&self, directory: &Path) -> Result<(), SweepError> {
         let found = listed_files(directory)?;
         let differs = |file: &&ListedFile| !found.contains(file);
@@ -132,6 +137,7 @@ fn listed_files(directory: &Path) -> Result<Vec<ListedFile>, SweepError> {
     Ok(files)
 }
 
+/// Adds the regular files in `directory` and below it. `start`: the path of `directory`, with which names begin.
 fn collect_files(
     directory: &Path,
     start: &str,
@@ -183,6 +189,9 @@ impl Failure {
         Failure { id: id.clone(), exit_code, reason, log_end }
     }
 
+    /// Reads the record of a failure in `directory`. `None` if there is no record.
+    ///
+    /// Fails if the record is damaged or cannot be read.
     pub(crate) fn read(directory: &Path) -> Result<Option<Failure>, SweepError> {
         let path = directory.join(FAILURE_FILE);
         if matches!(fs::symlink_metadata(&path), Err(error) if error.kind() == ErrorKind::NotFound)
@@ -195,7 +204,8 @@ impl Failure {
     }
 }
 
-/// The last error or warning of a log, or else its last line. Not the line that names the run, which does not stay.
+/// The last error or warning of a log, or else its last line. `None` if the log is empty. The line that names the run's
+/// directory does not count, because that directory does not stay.
 fn telling_line(log: &str) -> Option<&str> {
     let mut lines = log.lines().rev().filter(|line| !line.trim().is_empty());
     let error = lines.clone().find(|line| line.starts_with("irqlab: "));

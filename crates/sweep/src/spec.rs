@@ -138,7 +138,8 @@ fn axis_position(name: &str, axes: &[Axis], part: &str) -> Result<usize, SweepEr
 }
 
 impl Selection {
-    /// Whether a combination, given as the position of its value on each axis, is selected.
+    /// Whether a combination, given as the position of its value on each axis, is selected: on each axis that the selection
+    /// names, it has one of the named values.
     #[must_use]
     pub fn selects(&self, combination: &[u32]) -> bool {
         self.values.iter().all(|(axis, values)| {

@@ -19,10 +19,11 @@ pub struct Status {
 }
 
 impl Status {
-    /// Reads the state of each task from disk.
+    /// Reads the state of each task from disk. Only the first 1,000 failures have the end of their logs. A failure
+    /// whose record disappears in the meantime counts as missing.
     ///
     /// Fails if the sweep cannot be read.
-    pub fn of(sweep: &SweepDirectory) -> Result<Status, SweepError> {
+    pub fn read(sweep: &SweepDirectory) -> Result<Status, SweepError> {
         let mut status = Status::default();
         for (index, state) in sweep.states()?.into_iter().enumerate() {
             match state {

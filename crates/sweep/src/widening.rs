@@ -4,7 +4,7 @@
 
 use record::{Kind, Value};
 
-/// Finds the kind that holds the values of both kinds. Returns `None` if there is none.
+/// The kind that holds the values of both kinds. `None` if there is none: kinds other than numbers hold only their own.
 pub(crate) fn common_kind(first: Kind, second: Kind) -> Option<Kind> {
     match (first, second) {
         _ if first == second => Some(first),

@@ -13,7 +13,7 @@ fn golden() -> SweepDirectory {
 #[test]
 fn the_golden_sweep_is_read_and_merged() {
     let sweep = golden();
-    let status = Status::of(&sweep).unwrap();
+    let status = Status::read(&sweep).unwrap();
     assert_eq!(index_ranges(&status.done), "0-2");
     for task in &sweep.plan().tasks {
         sweep.check_task(task, &mut FileHashes::default()).unwrap();
@@ -59,7 +59,7 @@ fn damaged_plans_never_panic() {
                 sweep.check_task(task, &mut FileHashes::default())
             });
             let _ = checks.collect::<Vec<_>>();
-            Status::of(&sweep).unwrap();
+            Status::read(&sweep).unwrap();
         }
     }
     assert!(refused > text.len(), "{refused}");

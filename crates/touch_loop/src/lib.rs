@@ -181,8 +181,8 @@ impl Loop {
     }
 
     #[must_use]
-    pub fn chunks(&self) -> u64 {
-        with_lines!(&self.lines, touch => touch.chunks())
+    pub fn chunk_count(&self) -> u64 {
+        with_lines!(&self.lines, touch => touch.chunk_count())
     }
 
     #[must_use]
@@ -200,7 +200,7 @@ impl Loop {
     fn displace(&mut self, chunks: u64) {
         with_lines!(&mut self.conflicting, touch => {
             touch.rewind();
-            (0..chunks).for_each(|_| touch.chunk());
+            (0..chunks).for_each(|_| touch.touch_next_chunk());
         });
     }
 
@@ -217,22 +217,22 @@ impl Loop {
         with_lines!(&mut self.lines, touch => refined(touch, config))
     }
 
-    /// Displaces all lines, then touches them in two passes from the first line on. A defined order in each set is
-    /// necessary: it decides whether each displaced line costs one miss ([`lab::footprint::order`]).
-    pub fn refill(&mut self) {
-        let all = with_lines!(&self.conflicting, touch => touch.chunks());
-        self.displace(all);
+    /// Displaces all lines, then touches them in two untimed passes from the first line on. A defined
+    /// order in each set is necessary: it decides whether each displaced line costs one miss ([`lab::footprint::order`]).
+    pub fn displace_and_fill(&mut self) {
+        let conflicting_chunks = with_lines!(&self.conflicting, touch => touch.chunk_count());
+        self.displace(conflicting_chunks);
         with_lines!(&mut self.lines, touch => {
             touch.rewind();
             fill(touch);
         });
     }
 
-    /// Brings all lines into the level, in two untimed passes. Displaces all lines first where there is time for
-    /// that (see [`Loop::refill`]).
+    /// Brings all lines into the level, in two untimed passes. Displaces all lines first, as
+    /// [`Loop::displace_and_fill`] does, unless a pass over displaced lines takes longer than an interrupt may be delayed.
     pub fn fill(&mut self) {
         if self.displaced_cycles <= self.refill_cycles_max {
-            self.refill();
+            self.displace_and_fill();
         } else {
             with_lines!(&mut self.lines, touch => fill(touch));
         }
@@ -271,7 +271,7 @@ impl Loop {
     /// Measures the times of passes and chunks with no line and with all lines displaced, and derives the limits of a
     /// chunk's time from them.
     fn measure_chunks(&mut self, interrupts: InterruptTimes) {
-        let all = with_lines!(&self.conflicting, touch => touch.chunks());
+        let all = with_lines!(&self.conflicting, touch => touch.chunk_count());
         self.pass_cycles = self.median_pass(Self::fill);
         self.displaced_cycles = self.median_pass(|level_loop| {
             level_loop.fill();
@@ -299,7 +299,7 @@ impl Loop {
             displaced,
         };
         // A pass that does not store the time of each chunk has another time per chunk.
-        let additional = self.pass_cycles as f64 / self.chunks() as f64 - mean(&usual);
+        let additional = self.pass_cycles as f64 / self.chunk_count() as f64 - mean(&usual);
         self.limits = limits.of_slower_loop(additional.max(0.0) as u64);
     }
 
@@ -307,7 +307,7 @@ impl Loop {
     fn chunk_times(&mut self, prepare: impl Fn(&mut Self)) -> Vec<u64> {
         let mut all = Vec::new();
         // One buffer for all passes: writing new memory would miss the next level, too.
-        let mut times = vec![0; self.chunks() as usize];
+        let mut times = vec![0; self.chunk_count() as usize];
         self.pass_times(&mut times);
         for _ in 0..USUAL_PASSES {
             prepare(self);
@@ -320,7 +320,7 @@ impl Loop {
 
     /// Measures the additional time of a chunk in a window, and derives the limits in a window.
     fn measure_window(&mut self) {
-        let usual = self.pass_cycles as f64 / self.chunks() as f64;
+        let usual = self.pass_cycles as f64 / self.chunk_count() as f64;
         self.in_window = ChunkLimits { gap: u64::MAX, far: u64::MAX, displaced: 0 };
         let chunk = |level_loop: &mut Self| level_loop.warm_up().before.chunk_cycles();
         let mut chunks: Vec<f64> = (0..USUAL_PASSES).filter_map(|_| chunk(self)).collect();
@@ -342,7 +342,7 @@ impl Loop {
         for _ in 0..repetitions {
             self.fill();
             counter.start()?;
-            with_lines!(&mut self.lines, touch => (0..touch.chunks()).for_each(|_| touch.chunk()));
+            with_lines!(&mut self.lines, touch => (0..touch.chunk_count()).for_each(|_| touch.touch_next_chunk()));
             misses.push(counter.stop()?);
         }
         misses.sort_unstable();
@@ -355,7 +355,7 @@ impl Loop {
     /// Each repetition measures all points, in random order. A drift during the measurement then widens the spread of
     /// every point, and does not change the slope.
     pub fn curve(&mut self, step_cycles: u64, repetitions: usize) -> Curve {
-        let all = with_lines!(&self.conflicting, touch => touch.chunks());
+        let all = with_lines!(&self.conflicting, touch => touch.chunk_count());
         let per_chunk = self.lines() / all.max(1);
         let mut steps: Vec<u64> = (0..=CURVE_STEPS).map(|part| all * part / CURVE_STEPS).collect();
         steps.dedup();

@@ -12,10 +12,10 @@ use crate::memory::{Pages, Region};
 /// Touches lines, a chunk at a time.
 pub trait Touch {
     /// Touches the lines of the next chunk.
-    fn chunk(&mut self);
-    /// Chunks of a pass over all lines.
-    fn chunks(&self) -> u64;
-    /// Lines of each chunk. Multiplied by [`Touch::chunks`], this is the number of all lines.
+    fn touch_next_chunk(&mut self);
+    /// Number of chunks in a pass over all lines.
+    fn chunk_count(&self) -> u64;
+    /// Number of lines in each chunk. Multiplied by [`Touch::chunk_count`], this is the number of all lines.
     fn chunk_lines(&self) -> u64;
     /// Makes the next chunk the first one.
     fn rewind(&mut self);
@@ -117,7 +117,7 @@ impl DataLines {
 
 impl Touch for DataLines {
     #[inline(always)]
-    fn chunk(&mut self) {
+    fn touch_next_chunk(&mut self) {
         let mut next = self.next;
         for _ in 0..self.chunk_lines {
             // SAFETY: `next` is a slot of the ring, and `new` wrote the address of the following slot into each slot.
@@ -127,7 +127,7 @@ impl Touch for DataLines {
         self.next = next;
     }
 
-    fn chunks(&self) -> u64 {
+    fn chunk_count(&self) -> u64 {
         self.chunks
     }
 
@@ -203,8 +203,9 @@ impl CodeLines {
 }
 
 impl Touch for CodeLines {
+    /// Does nothing on architectures other than x86-64: [`CodeLines::new`] writes x86 code.
     #[inline(always)]
-    fn chunk(&mut self) {
+    fn touch_next_chunk(&mut self) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: `next` is the start of a chunk that `new` wrote into executable memory, which lives as
         // long as `self`: jumps, the address of the next chunk into rax, and a return. The code changes no
@@ -215,7 +216,7 @@ impl Touch for CodeLines {
         }
     }
 
-    fn chunks(&self) -> u64 {
+    fn chunk_count(&self) -> u64 {
         self.chunks
     }
 
@@ -242,8 +243,8 @@ mod tests {
             let mut lines = DataLines::new(shape, 1, 1).unwrap();
             let start = lines.next;
             assert_eq!(lines.chunks * lines.chunk_lines as u64, u64::from(shape.lines()));
-            for _ in 0..2 * lines.chunks() {
-                lines.chunk();
+            for _ in 0..2 * lines.chunk_count() {
+                lines.touch_next_chunk();
             }
             assert_eq!(lines.next, start);
         }
@@ -252,9 +253,9 @@ mod tests {
     #[test]
     fn code_is_executed_and_returns() {
         let mut lines = CodeLines::new(SHAPE, 1, 32).unwrap();
-        for _ in 0..4 * lines.chunks() {
-            lines.chunk();
+        for _ in 0..4 * lines.chunk_count() {
+            lines.touch_next_chunk();
         }
-        assert_eq!((lines.next, lines.chunks()), (lines.start, 768 / 32));
+        assert_eq!((lines.next, lines.chunk_count()), (lines.start, 768 / 32));
     }
 }

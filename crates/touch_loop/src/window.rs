@@ -198,7 +198,7 @@ const COLD_CHUNKS: u64 = 2;
 /// paper's refined method).
 #[inline(never)]
 pub fn refined<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
-    let chunks = touch.chunks();
+    let chunks = touch.chunk_count();
     let mut window = Window::default();
     let mut sums = [ChunkTotals::default(); 4];
     let rest_chunks = config.rest_passes.map_or(u64::MAX, |passes| passes * chunks);
@@ -208,7 +208,7 @@ pub fn refined<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
     let mut cold_chunks = COLD_CHUNKS;
     let mut sham = config.sham_cycles.map_or(u64::MAX, |after| start + after);
     loop {
-        touch.chunk();
+        touch.touch_next_chunk();
         let time = now_after_work();
         let took = time.wrapping_sub(last);
         last = time;
@@ -247,7 +247,7 @@ pub fn refined<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
 /// method). The first pass shows the displaced lines. The last two passes miss no line, and are the baseline.
 #[inline(never)]
 pub fn basic<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
-    let chunks = touch.chunks();
+    let chunks = touch.chunk_count();
     let mut window = Window::default();
     let idle_cycles = idle_cycles();
     let start = now();
@@ -255,7 +255,7 @@ pub fn basic<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
     let mut cold_chunks = COLD_CHUNKS;
     while last.wrapping_sub(start) <= config.window_cycles {
         let idled = if filling > 0 {
-            touch.chunk();
+            touch.touch_next_chunk();
             filling -= 1;
             if filling == 0 {
                 // The code that idles comes next.
@@ -280,7 +280,7 @@ pub fn basic<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
     last = now_after_work();
     for sum in &mut sums {
         for _ in 0..chunks {
-            touch.chunk();
+            touch.touch_next_chunk();
             let time = now_after_work();
             let took = time.wrapping_sub(last);
             last = time;
@@ -352,8 +352,8 @@ fn idle_cycles() -> u64 {
 /// Two untimed passes. After them all lines are present, and the replacement state is the one that passes leave.
 #[inline(never)]
 pub fn fill<T: Touch>(touch: &mut T) {
-    for _ in 0..2 * touch.chunks() {
-        touch.chunk();
+    for _ in 0..2 * touch.chunk_count() {
+        touch.touch_next_chunk();
     }
 }
 
@@ -362,8 +362,8 @@ pub fn fill<T: Touch>(touch: &mut T) {
 pub fn pass<T: Touch>(touch: &mut T, limits: ChunkLimits) -> Option<ChunkTotals> {
     let (mut totals, mut is_uninterrupted) = (ChunkTotals::default(), true);
     let mut last = now_after_work();
-    for _ in 0..touch.chunks() {
-        touch.chunk();
+    for _ in 0..touch.chunk_count() {
+        touch.touch_next_chunk();
         let time = now_after_work();
         let took = time.wrapping_sub(last);
         last = time;
@@ -377,7 +377,7 @@ pub fn pass<T: Touch>(touch: &mut T, limits: ChunkLimits) -> Option<ChunkTotals>
 pub fn pass_times<T: Touch>(touch: &mut T, times: &mut [u64]) {
     let mut last = now_after_work();
     for time in times {
-        touch.chunk();
+        touch.touch_next_chunk();
         let now = now_after_work();
         *time = now.wrapping_sub(last);
         last = now;
@@ -415,10 +415,10 @@ mod tests {
     struct Nothing(u64);
 
     impl Touch for Nothing {
-        fn chunk(&mut self) {
+        fn touch_next_chunk(&mut self) {
             self.0 += 1;
         }
-        fn chunks(&self) -> u64 {
+        fn chunk_count(&self) -> u64 {
             10
         }
         fn chunk_lines(&self) -> u64 {
@@ -446,12 +446,12 @@ mod tests {
     }
 
     impl Touch for Slow {
-        fn chunk(&mut self) {
+        fn touch_next_chunk(&mut self) {
             let start = now();
             while self.slow.contains(&self.done) && now().wrapping_sub(start) <= self.cycles {}
             self.done += 1;
         }
-        fn chunks(&self) -> u64 {
+        fn chunk_count(&self) -> u64 {
             10
         }
         fn chunk_lines(&self) -> u64 {

@@ -523,9 +523,9 @@ fn check_simulated(args: &WakeupArgs, model: Option<&str>, vcpus: u32) -> Result
     let wakeups = ns(args.simulated_duration()).div_ceil(ns(args.period).max(1));
     let wakeups_max = (RECORDS_MAX as u64).min(ALL_RECORDS_MAX / u64::from(vcpus.max(1)));
     if wakeups > wakeups_max {
-        let reason = "the guest keeps all of them until the end, and has room for";
         return refused(format!(
-            "a window of {wakeups} wake-ups of each CPU; {reason} {wakeups_max}"
+            "a window would have {wakeups} wake-ups of each CPU; the guest keeps all of them until the end, and has room for \
+             {wakeups_max} (choose a shorter -d or a longer -p)"
         ));
     }
     if vcpus > 1 && args.policy.is_deadline() {

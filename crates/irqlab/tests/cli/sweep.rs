@@ -604,7 +604,7 @@ fn a_report_of_what_does_not_exist_names_what_there_is() {
     );
     refused(&["--column", "latency_man_ns"], "near: latency_mean_ns");
     refused(&["--table", "modle"], "near: model");
-    refused(&["--row", "spin", "--column", "scheme"], "is no number");
+    refused(&["--row", "spin", "--column", "scheme"], "has no numbers");
     refused(
         &["--where", "moon=1"],
         "there is no axis \"moon\"; the axes: --interrupt-cost, --seed",

@@ -167,7 +167,7 @@ impl ErrorRates {
             column("pair", "Number of the last pair of the comparison.")
                 .uint(|row: &Reported| row.pair),
             name_columns("Its column.").of_ref(|row: &Reported| &row.name),
-            column("change_ratio", "Second less first, as a part of the first.")
+            column("change_ratio", "(second - first) / first.")
                 .interval(IntervalColumns::bounds(low, high))
                 .real(|row: &Reported| row.change),
             column(low, "Lower end of its simultaneous 95 % interval.")

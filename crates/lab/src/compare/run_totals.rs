@@ -20,7 +20,7 @@ pub struct RunTotal {
 }
 
 impl RunTotal {
-    /// Second less first, as a part of the first. `None` if the first is 0.
+    /// (second - first) / first. `None` if the first is 0.
     fn change_ratio(&self) -> Option<f64> {
         (self.base != 0.0).then(|| self.new / self.base - 1.0)
     }
@@ -144,7 +144,7 @@ pub(super) fn table(totals: &[RunTotal]) -> Option<Table> {
             .real(move |total: &RunTotal| ratio(total, total.new)),
         column(
             "change_ratio",
-            "Second less first, as a part of the first; absent where that is 0. Cycles of a sampled run are \
+            "(new - base) / base; absent where base is 0. Cycles of a sampled run are \
              estimates: table `differences` has their interval.",
         )
         .shown_as("change", 95)

@@ -185,7 +185,7 @@ fn difference_columns<'a>() -> Columns<'a, Difference<'a>> {
         ),
         column(
             "change_ratio",
-            "Second less first, as a part of the first; absent where that is 0, or a figure is only a bound.",
+            "(new - base) / base; absent where base is 0, or a figure is only a bound.",
         )
         .shown_as("change", 97)
         .real(|difference: &Difference<'_>| difference.ratio(difference.measured_change()?)),
@@ -200,7 +200,7 @@ fn difference_columns<'a>() -> Columns<'a, Difference<'a>> {
         column("change_high_ratio", "Upper end of that interval.")
             .shown_as("to", 89)
             .real(|difference: &Difference<'_>| difference.ratio(known(difference.interval?.1)?)),
-        column("change", "Second less first, in the unit of the column.")
+        column("change", "new - base, in the unit of the column.")
             .format(Format::Auto)
             .detail()
             .real(|difference: &Difference<'_>| difference.measured_change()),

@@ -1,5 +1,5 @@
-//! The answer of a comparison of `handlers`: how the CPU time per interrupt of each context changed. The table `totals`
-//! comes first, and each of its rows has a sentence.
+//! Table `totals` of a comparison of `handlers`, the first one: for each context, how its mean self time changed, as a
+//! sentence and as numbers.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ struct Total {
     name: String,
     base_ns: f64,
     new_ns: f64,
-    /// Change of the share of CPU time, in the mean over the conditions with a known change.
+    /// Mean change of the share of CPU time over the conditions with a known change. `None` if no share is known.
     effect_ratio: Option<f64>,
     /// The number of conditions with a known change, and of all conditions with the context.
     condition_counts: (usize, usize),
@@ -93,9 +93,10 @@ struct Conditions<'d, 'a> {
     compared: usize,
 }
 
-/// The contexts whose mean self time is known to have changed in a condition, with enough spans. Only such conditions
-/// are in the figures: the difference of another condition may be chance.
-fn totals(comparison: &Comparison<'_>) -> Vec<Total> {
+/// The contexts whose mean self time is known to have changed in a condition, with enough spans, the largest effect on CPU
+/// time first. Only such conditions are in the figures: the difference of another condition may be chance. A context with
+/// changes in both directions is left out, and so is one without a mean above 0 in both runs.
+fn changed_contexts(comparison: &Comparison<'_>) -> Vec<Total> {
     let mut by_context: BTreeMap<[&str; 3], Conditions<'_, '_>> = BTreeMap::new();
     let mut effects: BTreeMap<([&str; 3], &str), f64> = BTreeMap::new();
     let in_contexts = |difference: &&Difference<'_>| {
@@ -157,35 +158,49 @@ fn totals(comparison: &Comparison<'_>) -> Vec<Total> {
 
 /// Table `totals`. `None` if no context is known to have changed.
 pub(super) fn table(comparison: &Comparison<'_>) -> Option<Table> {
-    let totals = totals(comparison);
+    let totals = changed_contexts(comparison);
     if totals.is_empty() {
         return None;
     }
     let columns = Columns::all([
-        column("finding", "The change in words.")
+        column("finding", "The change as a sentence.")
             .priority(100)
             .uncut()
             .text(|total: &Total| total.finding()),
-        column("kind", "Kind of the context.").priority(60).key().text(|total: &Total| total.kind.clone()),
-        column("number", "Number of the context.").detail().key().text(|total: &Total| total.number.clone()),
-        column("name", "Name of the context.").detail().key().text(|total: &Total| total.name.clone()),
+        column("kind", "Kind of the context.")
+            .priority(60)
+            .key()
+            .text(|total: &Total| total.kind.clone()),
+        column("number", "Number of the context.")
+            .detail()
+            .key()
+            .text(|total: &Total| total.number.clone()),
+        column("name", "Name of the context.")
+            .detail()
+            .key()
+            .text(|total: &Total| total.name.clone()),
         column(
             "base_ns",
-            "Mean self time of a span in the first run, over the conditions with a known change.",
+            "Mean self time of a span in the first run, over the conditions with a known change. A condition weighs as \
+             much as it has spans in the run that has fewer of them.",
         )
-            .format(Format::Microseconds)
-            .shown_as("base", 80)
-            .real(|total: &Total| total.base_ns),
-        column("new_ns", "The second run's, with the same weights of the conditions.")
-            .format(Format::Microseconds)
-            .shown_as("new", 80)
-            .real(|total: &Total| total.new_ns),
-        column("change_ratio", "Second less first, as a part of the first.")
+        .format(Format::Microseconds)
+        .shown_as("base", 80)
+        .real(|total: &Total| total.base_ns),
+        column(
+            "new_ns",
+            "Mean self time of a span in the second run. Each condition weighs as much as in base_ns.",
+        )
+        .format(Format::Microseconds)
+        .shown_as("new", 80)
+        .real(|total: &Total| total.new_ns),
+        column("change_ratio", "(new_ns - base_ns) / base_ns.")
             .detail()
             .real(|total: &Total| total.change_ratio()),
         column(
             "effect_cpu_ratio",
-            "Change of the context's share of CPU time, in the mean over these conditions. Includes the change of its rate.",
+            "Mean change of the context's share of CPU time over the conditions with a known change. Includes the change \
+             of its rate.",
         )
         .shown_as("CPU", 90)
         .real(|total: &Total| total.effect_ratio),

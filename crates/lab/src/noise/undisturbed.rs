@@ -168,7 +168,7 @@ pub(super) mod tests {
         for &(time_ns, taken_ns) in quanta {
             let mut quantum = Quantum { faulted: Some(false), ..Quantum::untraced(0, time_ns) };
             let parts = &mut [(Part::Context(1), taken_ns)];
-            quantum.set_named(if taken_ns > 0 { parts } else { &mut [] }, Some([].into_iter()));
+            quantum.attribute(if taken_ns > 0 { parts } else { &mut [] }, Some([].into_iter()));
             fixed.add(quantum, 1_000);
         }
         fixed

@@ -151,7 +151,7 @@ impl CpuEvents {
 pub struct Gap {
     pub cpu: u32,
     pub lost: u64,
-    /// The gap reaches from the opening of the window to here, ns.
+    /// End of the gap, ns since the first window of the condition opened. The gap starts at 0.
     pub until_ns: u64,
 }
 
@@ -198,13 +198,14 @@ impl Timeline {
         Timeline { events, arrows, gaps, bytes_max, event_cost_ns }
     }
 
-    /// Number of events that had no room.
+    /// Number of events and requests that had no room, on all CPUs.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.gaps.iter().map(|gap| gap.lost).sum()
     }
 
-    /// Numbers of kept and lost events, for the settings of a condition.
+    /// The memory for events, the numbers of kept and lost events, and the cost of an event, for the settings of a condition.
+    /// Requests count as events.
     #[must_use]
     pub fn facts(&self) -> [(String, Json); 4] {
         [
@@ -221,8 +222,8 @@ impl Timeline {
     pub fn warnings(&self) -> Vec<String> {
         let warning = |gap: &Gap| {
             format!(
-                "the timeline of CPU {} starts {:.1} ms after the window: {} earlier events had no room (--trace has \
-                 the memory; sums are not affected)",
+                "the timeline of CPU {} starts {:.1} ms after the window opened: {} earlier events had no room (raise \
+                 --trace, which sets the memory; counts and times in the tables are complete)",
                 gap.cpu,
                 gap.until_ns as f64 / 1e6,
                 gap.lost
@@ -352,6 +353,9 @@ mod tests {
         let timeline = Timeline::new(vec![cpu], 4 * EVENT_BYTES, None);
         assert_eq!(timeline.gaps, [Gap { cpu: 2, lost: 8, until_ns: 65 }]);
         assert!(timeline.events.iter().all(|event| event.end_ns > 65));
-        assert_eq!((timeline.lost(), timeline.warnings().len(), timeline.arrows.len()), (8, 1, 1));
+        assert_eq!((timeline.lost(), timeline.arrows.len()), (8, 1));
+        let [warning] = &timeline.warnings()[..] else { panic!("one CPU lost events") };
+        let says = "the timeline of CPU 2 starts 0.0 ms after the window opened: 8 earlier events had no room (raise";
+        assert!(warning.starts_with(says), "{warning}");
     }
 }

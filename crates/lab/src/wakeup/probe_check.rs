@@ -4,7 +4,7 @@
 //!
 //! Both sides divide the same time, from the due time to the thread's reading of the clock. A part ends at a
 //! tracepoint. The simulator ends it when the kernel calls the BPF programs. The live bench ends it when a program reads the
-//! clock. So the programs' own time belongs to the part in which they run, on both sides.
+//! clock. On both sides, the time of the programs belongs to the part in which they run.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub const PROBE_COSTS_MIN: f64 = 10.0;
 /// Largest relative error of the mean of a part that agrees.
 pub const ERROR_MAX: f64 = 0.05;
 
-/// A cause of lateness. Both sides name contexts and tasks by text, because their numbers differ.
+/// A cause of lateness. Both sides name contexts and tasks by text, because the numbers of the two sides differ.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cause {
     pub class: Class,
@@ -32,21 +32,22 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// The cause of a part. `names`: kind and name of contexts and tasks, by their number.
+    /// The cause of a part. `names`: kind and name of each context and task. Contexts and tasks share one numbering. A
+    /// number without an entry gets the kind `unknown` and the name `no name`.
     #[must_use]
-    pub fn of(part: Part, names: &[(String, String)]) -> Cause {
+    pub fn from_part(part: Part, names: &[(String, String)]) -> Cause {
         let is_idle = |task: u32| {
             names.get(task as usize).is_some_and(|(kind, name)| kind == "task" && name == IDLE)
         };
-        let in_words = |kind: &str, name: &str| (kind.to_owned(), name.to_owned());
+        let owned_pair = |kind: &str, name: &str| (kind.to_owned(), name.to_owned());
         let running = match part.running {
             Running::Context(number) | Running::Task(number) => names
                 .get(number as usize)
                 .cloned()
-                .unwrap_or_else(|| in_words("unknown", "no name")),
-            Running::Thread => in_words("thread", "the measured thread"),
-            Running::Waker => in_words("thread", "the waker"),
-            Running::Unknown => in_words("unknown", "no kernel event"),
+                .unwrap_or_else(|| owned_pair("unknown", "no name")),
+            Running::Thread => owned_pair("thread", "the measured thread"),
+            Running::Waker => owned_pair("thread", "the waker"),
+            Running::Unknown => owned_pair("unknown", "no kernel event"),
         };
         Cause { class: Class::of(part, is_idle), stage: part.stage, running }
     }

@@ -453,7 +453,7 @@ impl Probes {
     }
 
     /// Runs a raw_tp program once on `cpu`, and returns its return value. The kernel turns interrupts off only if the
-    /// caller runs on another CPU (`window::move_gates`).
+    /// caller runs on another CPU (`window::set_windows`).
     ///
     /// Fails with [`BpfError::CpuOffline`], or when the kernel refuses.
     pub fn run_on<const COUNT: usize>(

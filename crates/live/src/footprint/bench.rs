@@ -353,7 +353,7 @@ impl LiveFootprint {
             self.window_config(&current.level_loop, delay, method, current.counters.is_some());
         config.sham_cycles = (!treatment).then(|| self.sham_delay().unwrap_or(delay));
         let mut before = KernelCounts::now(&self.root);
-        current.level_loop.refill();
+        current.level_loop.displace_and_fill();
         current.level_loop.warm_up();
         if !self.is_tickless && !self.settings.allows_ticks {
             if self.settings.watcher == Watcher::Outside {
@@ -408,7 +408,7 @@ impl LiveFootprint {
             was_due_in_window,
         });
         let pass = TimedPass::after_interrupt(method, treatment);
-        let excess = window.excess_cycles(level_loop.chunks(), pass, level_loop.in_window);
+        let excess = window.excess_cycles(level_loop.chunk_count(), pass, level_loop.in_window);
         let times =
             TraceTimes { opened, ended, resumed: window.gap_at, stalled_cycles: window.gap_cycles };
         let mut result = repetition(delta, (&window, method), expected, excess, misses);

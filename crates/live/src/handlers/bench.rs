@@ -56,7 +56,7 @@ use crate::perf::{EventGroup, EventPlan, plan_events};
 use crate::probe_overhead::events::EventOverheadsByCore;
 use crate::probe_overhead::{CALLS, CoreCalibration, ROUNDS, WarmOverhead, calibrate_each};
 use crate::window::{
-    BenchPhase, HeldCommand, ThrottlingWindow, WaitOutcome, WindowEdge, WindowEnd, move_gates,
+    BenchPhase, HeldCommand, ThrottlingWindow, WaitOutcome, WindowEdge, WindowEnd, set_windows,
     shell_status, wait,
 };
 
@@ -342,9 +342,9 @@ impl LiveBench {
             }
             (None, _) => {
                 // A CPU that is offline during the warm-up learns nothing.
-                move_gates(&loaded.probes, cpus, WindowEdge::Open)?;
+                set_windows(&loaded.probes, cpus, WindowEdge::Open)?;
                 wait_for_warm_up();
-                move_gates(&loaded.probes, cpus, WindowEdge::Close)?;
+                set_windows(&loaded.probes, cpus, WindowEdge::Close)?;
                 loaded.probes.clear_counts(overheads)?;
                 Ok(EventOverheadsByCore::default())
             }
@@ -386,7 +386,7 @@ impl LiveBench {
         };
         let notify = |edge| self.settings.at_edge.map_or((), |at_edge| at_edge(edge));
         notify(WindowEdge::Open);
-        let offline = move_gates(&loaded.probes, &cpus.measured, WindowEdge::Open)?;
+        let offline = set_windows(&loaded.probes, &cpus.measured, WindowEdge::Open)?;
         cpus.never_opened(&offline);
         let deadline = match self.settings.until {
             WindowEnd::Elapsed(length) => Some(Instant::now() + self.window_length(length, pass)),
@@ -403,7 +403,7 @@ impl LiveBench {
         sample.user_cpu_ns = Some(own_cpu_ns().saturating_sub(cpu_before));
         bracket.closing = Files::read(&self.root);
         // If a CPU has gone offline, its window closed then.
-        move_gates(&loaded.probes, &cpus.measured, WindowEdge::Close)?;
+        set_windows(&loaded.probes, &cpus.measured, WindowEdge::Close)?;
         notify(WindowEdge::Close);
         bracket.after = Files::read(&self.root);
         sample.interrupted = outcome == WaitOutcome::Stopped;

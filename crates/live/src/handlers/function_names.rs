@@ -49,23 +49,24 @@ fn has_function(row: &Row) -> bool {
     matches!(context, Some(ContextKey::Callback(_) | ContextKey::DelayOfFunctions(_)))
 }
 
-/// The warnings of functions that share a row, of the tables `handlers` and `delays`.
+/// One warning for each of the tables `handlers` and `delays` in which functions share rows. `rows`: the rows without a
+/// function's address.
 fn warnings_of_shared_rows(rows: &[&CountedRow]) -> impl Iterator<Item = String> {
     let is_delay = |row: &CountedRow| {
         matches!(ContextKey::from_key(row.key), Some(ContextKey::DelayOfFunctions(_)))
     };
-    let (delays, calls): (Vec<&CountedRow>, Vec<&CountedRow>) =
+    let (delay_rows, call_rows): (Vec<&CountedRow>, Vec<&CountedRow>) =
         rows.iter().partition(|row| is_delay(row));
-    let calls: u64 = calls.iter().map(|row| row.count).sum();
-    let runs: u64 = delays.iter().map(|row| row.count + row.special).sum();
-    [(calls, "calls of functions are"), (runs, "runs of functions have their delays")]
-        .into_iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| {
-            format!(
-                "{count} {what} in the rows {OTHER_FUNCTIONS}: a CPU called more functions than its rows can hold"
-            )
-        })
+    let call_count: u64 = call_rows.iter().map(|row| row.count).sum();
+    // In these rows, `special` counts the runs whose delay was not measured.
+    let run_count: u64 = delay_rows.iter().map(|row| row.count + row.special).sum();
+    let calls = (call_count > 0).then(|| format!("{call_count} calls of functions are"));
+    let delays = (run_count > 0).then(|| format!("the delays of {run_count} function runs are"));
+    calls.into_iter().chain(delays).map(|subject| {
+        format!(
+            "{subject} in the rows {OTHER_FUNCTIONS}: a CPU called more functions than its rows can hold"
+        )
+    })
 }
 
 #[cfg(test)]
@@ -90,7 +91,7 @@ mod tests {
             "in the rows (other functions): a CPU called more functions than its rows can hold";
         let expected = [
             format!("3 calls of functions are {reason}"),
-            format!("10 runs of functions have their delays {reason}"),
+            format!("the delays of 10 function runs are {reason}"),
         ];
         assert_eq!(warnings(&rows), expected);
         assert!(warnings(&[]).is_empty());

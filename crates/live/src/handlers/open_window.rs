@@ -16,7 +16,7 @@ use crate::bpf::CallerProgram;
 use crate::bpf::layout::CpuState;
 use crate::host::Root;
 use crate::probe_overhead::events::EventOverheadsByCore;
-use crate::window::{ThrottlingWindow, WindowEdge, move_gates};
+use crate::window::{ThrottlingWindow, WindowEdge, set_windows};
 
 /// The timing pass of a bench, with its window open on every measured CPU. Dropping this closes the
 /// gates and detaches the programs.
@@ -44,7 +44,7 @@ impl OpenWindow {
         timing.probes.clear_for_each(overheads)?;
         let missed_before = timing.probes.misses()?;
         let mut cpus = WindowCpus::online_now(&Root::default(), &bench.settings.cpus);
-        let offline = move_gates(&timing.probes, &cpus.measured, WindowEdge::Open)?;
+        let offline = set_windows(&timing.probes, &cpus.measured, WindowEdge::Open)?;
         cpus.never_opened(&offline);
         let throttling = ThrottlingWindow::open(&Root::default());
         let own_cpu_before_ns = own_cpu_ns();
@@ -89,7 +89,7 @@ impl Drop for OpenWindow {
     fn drop(&mut self) {
         let timing = &self.bench.passes[0];
         // An error is a CPU that went offline, which has no gate. Its programs are detached nevertheless.
-        let _ = move_gates(&timing.probes, &self.cpus.measured, WindowEdge::Close);
+        let _ = set_windows(&timing.probes, &self.cpus.measured, WindowEdge::Close);
         self.bench.passes.iter_mut().for_each(|pass| pass.detach());
     }
 }

@@ -1,4 +1,5 @@
-//! The device behind an interrupt line, its NUMA node, and the CPUs that the queues of its interface name.
+//! The device of an interrupt line, its NUMA node, and the CPUs in the masks of its network queues (`rps_cpus`,
+//! `xps_cpus`).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,7 +8,7 @@ use crate::host::{IrqAffinity, Root, parse_cpu_list, parse_cpu_mask};
 
 /// CPUs that are near to a line, and the source of this fact.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Near {
+pub struct NearbyCpus {
     pub cpus: Vec<u32>,
     /// In words, such as `NUMA node 1 of 0000:00:03.0`.
     pub source: String,
@@ -19,27 +20,36 @@ pub(super) struct Device {
     directory: String,
 }
 
-/// The PCI devices by the numbers of their lines (Documentation/ABI/testing/sysfs-bus-pci: irq, msi_irqs).
-pub(super) fn devices(root: &Root) -> BTreeMap<u32, Device> {
+/// The PCI devices by the numbers of their interrupts: the numbers in `msi_irqs`, or the line in `irq` if there are none
+/// (Documentation/ABI/testing/sysfs-bus-pci). A line that several devices share is not among them.
+pub(super) fn pci_devices(root: &Root) -> BTreeMap<u32, Device> {
     const PCI: &str = "sys/bus/pci/devices";
-    let mut devices = BTreeMap::new();
+    let mut devices_by_number: BTreeMap<u32, Vec<Device>> = BTreeMap::new();
     for name in root.names(PCI).unwrap_or_default() {
         let device = Device { directory: format!("{PCI}/{name}") };
-        let messages = root.names(format!("{}/msi_irqs", device.directory)).unwrap_or_default();
-        let mut numbers: Vec<u32> = messages.iter().filter_map(|name| name.parse().ok()).collect();
+        let message_numbers =
+            root.names(format!("{}/msi_irqs", device.directory)).unwrap_or_default();
+        let mut numbers: Vec<u32> =
+            message_numbers.iter().filter_map(|name| name.parse().ok()).collect();
         if numbers.is_empty() {
+            // 0: the device has no line.
             let line: Option<u32> = root.number(format!("{}/irq", device.directory));
             numbers.extend(line.filter(|line| *line > 0));
         }
         for number in numbers {
-            devices.insert(number, device.clone());
+            devices_by_number.entry(number).or_default().push(device.clone());
         }
     }
-    devices
+    let with_one_device = devices_by_number.into_iter().filter_map(|(number, devices)| {
+        let [device] = <[Device; 1]>::try_from(devices).ok()?;
+        Some((number, device))
+    });
+    with_one_device.collect()
 }
 
-/// The device of a line: the PCI device that has the line's number; else the virtio device, or the interface, whose name
-/// is the start of the handler's name (`virtio0-input.0`, `eth0-rx-1`).
+/// The device of a line: the PCI device that alone has the line's number; else the virtio device, or the interface, whose
+/// name is the start of the handler's name (`virtio0-input.0`, `eth0-rx-1`). `None` if the handlers' names lead to no
+/// device or to several.
 pub(super) fn of_line(
     root: &Root,
     devices: &BTreeMap<u32, Device>,
@@ -48,13 +58,15 @@ pub(super) fn of_line(
     if let Some(device) = devices.get(&line.number) {
         return Some(device.clone());
     }
-    line.actions.iter().find_map(|action| {
+    let mut named = line.actions.iter().filter_map(|action| {
         let name = action.split('-').next().filter(|name| !name.is_empty())?;
-        let places =
+        let paths =
             [format!("sys/bus/virtio/devices/{name}"), format!("sys/class/net/{name}/device")];
-        let directory = places.into_iter().find(|path| root.exists(path))?;
+        let directory = paths.into_iter().find(|path| root.exists(path))?;
         Some(Device { directory })
-    })
+    });
+    let first = named.next()?;
+    named.all(|other| other == first).then_some(first)
 }
 
 impl Device {
@@ -71,7 +83,7 @@ impl Device {
     }
 
     /// The online CPUs of the device's NUMA node. `None` if the device names no node, or the node has all online CPUs.
-    pub(super) fn node(&self, root: &Root, online: &[u32]) -> Option<Near> {
+    pub(super) fn node(&self, root: &Root, online: &[u32]) -> Option<NearbyCpus> {
         let node: u32 = root.number(format!("{}/numa_node", self.directory))?;
         let list = root.text(format!("sys/devices/system/node/node{node}/cpulist"))?;
         let mut cpus = parse_cpu_list(&list).ok()?;
@@ -80,13 +92,13 @@ impl Device {
         let name = PathBuf::from(&self.directory);
         let name = name.file_name()?.to_string_lossy().into_owned();
         let source = format!("NUMA node {node} of {name}");
-        (!cpus.is_empty() && !is_everywhere).then_some(Near { cpus, source })
+        (!cpus.is_empty() && !is_everywhere).then_some(NearbyCpus { cpus, source })
     }
 }
 
 /// The CPUs in `rps_cpus` and `xps_cpus` of the queue that a line serves; of all queues, if the handler's name has no
 /// queue's number. `None` if they name no CPU. RPS processes received packets there; XPS has senders there.
-pub(super) fn users(root: &Root, interface: &str, actions: &[String]) -> Option<Near> {
+pub(super) fn users(root: &Root, interface: &str, actions: &[String]) -> Option<NearbyCpus> {
     let directory = format!("sys/class/net/{interface}/queues");
     let queues = root.names(&directory)?;
     let number = actions.iter().find_map(|action| {
@@ -112,5 +124,5 @@ pub(super) fn users(root: &Root, interface: &str, actions: &[String]) -> Option<
     }
     cpus.sort_unstable();
     cpus.dedup();
-    (!cpus.is_empty()).then(|| Near { cpus, source: sources.join(", ") })
+    (!cpus.is_empty()).then(|| NearbyCpus { cpus, source: sources.join(", ") })
 }

@@ -8,7 +8,7 @@ mod session;
 
 use std::collections::BTreeMap;
 
-pub use device::Near;
+pub use device::NearbyCpus;
 pub use isolation::{IsolatedCpus, isolated_cpus};
 pub use mobility::{Mobility, has_rights};
 pub use session::{LineRefusal, Session};
@@ -23,15 +23,15 @@ pub struct IrqLine {
     /// The network interface of the line's device, if it is in this network namespace.
     pub interface: Option<String>,
     /// The CPUs of the device's NUMA node; `None` if the machine does not name a node, or the node has all CPUs.
-    pub node: Option<Near>,
+    pub node: Option<NearbyCpus>,
     /// The CPUs that the settings of the interface's queue name; `None` if the settings name no CPU.
-    pub users: Option<Near>,
+    pub users: Option<NearbyCpus>,
 }
 
 /// The lines that have a handler, in the order of their numbers; `None` without /proc/irq. `online`: the online CPUs.
 #[must_use]
 pub fn irq_lines(root: &Root, online: &[u32]) -> Option<Vec<IrqLine>> {
-    let devices = device::devices(root);
+    let devices = device::pci_devices(root);
     let with_handlers = irq_affinities(root)?.into_iter().filter(|irq| !irq.actions.is_empty());
     let lines = with_handlers.map(|affinity| {
         let device = device::of_line(root, &devices, &affinity);
@@ -120,5 +120,30 @@ mod tests {
             write(&format!("proc/{process}/cmdline"), command);
         }
         assert_eq!(irqbalance_processes(&root), [7]);
+    }
+
+    #[test]
+    fn a_line_of_several_devices_has_the_device_that_its_handlers_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        let write = |path: &str, text: &str| plant(directory.path(), path, text);
+        for number in [10, 11, 12] {
+            write(&format!("proc/irq/{number}/smp_affinity_list"), "0-1\n");
+        }
+        write("sys/kernel/irq/10/actions", "eth1\n");
+        write("sys/kernel/irq/11/actions", "eth0,ehci_hcd\n");
+        write("sys/kernel/irq/12/actions", "eth0,eth1\n");
+        let pci = "sys/bus/pci/devices";
+        for (name, line) in [("03", 11), ("04", 11), ("05", 12), ("06", 12), ("07", 10)] {
+            write(&format!("{pci}/0000:00:{name}.0/irq"), &format!("{line}\n"));
+        }
+        // The only interface of a PCI device on line 11 is not the one of the last device on it.
+        for (interface, device) in [("eth0", "03"), ("eth1", "07")] {
+            write(&format!("{pci}/0000:00:{device}.0/net/{interface}/x"), "");
+            write(&format!("sys/class/net/{interface}/device/net/{interface}/x"), "");
+        }
+        let lines = irq_lines(&root, &[0, 1]).unwrap();
+        let interfaces: Vec<_> = lines.iter().map(|line| line.interface.as_deref()).collect();
+        assert_eq!(interfaces, [Some("eth1"), Some("eth0"), None]);
     }
 }

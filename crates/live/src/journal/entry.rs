@@ -55,7 +55,8 @@ pub(super) enum UndoResult {
 }
 
 impl Entry {
-    /// A file that is about to be created.
+    /// A file that is about to be created. Fails if its directory does not exist, or its name has another prefix than
+    /// [`OUR_PREFIX`].
     pub fn new_file(path: &Path) -> Result<Self, JournalError> {
         let (directory, name) = split(path)?;
         if !is_our_name(&name) {
@@ -71,7 +72,7 @@ impl Entry {
         Ok(Entry::Directory { directory, name })
     }
 
-    /// A file that has been created.
+    /// A file that has been created. Fails if it is not a regular file.
     pub fn existing_file(path: &Path) -> Result<Self, JournalError> {
         let refuse = |reason| JournalError::Refused { path: path.to_owned(), reason };
         let (directory, name) = split(path)?;
@@ -83,7 +84,7 @@ impl Entry {
         Ok(Entry::File { directory, name, identity: Some((metadata.dev(), metadata.ino())) })
     }
 
-    /// A kernel setting that is about to be changed.
+    /// A kernel setting that is about to be changed. Fails if a replay would refuse the path, or the value is too long.
     pub fn setting(path: &Path, old_value: &str) -> Result<Self, JournalError> {
         let refuse = |reason| JournalError::Refused { path: path.to_owned(), reason };
         if !is_setting(path) {
@@ -222,7 +223,10 @@ fn is_setting(path: &Path) -> bool {
         && SETTING_ROOTS.iter().any(|root| path.starts_with(root) && path != Path::new(root))
 }
 
-/// Writes the old value into a setting's file.
+/// Writes the old value into a setting's file. A setting that does not exist any more, or that cannot be written and has its
+/// old value, needs no undo.
+///
+/// Fails if the path is no setting, or the kernel refuses the value.
 fn restore_setting(path: &Path, old_value: &str) -> io::Result<UndoResult> {
     if !is_setting(path) || old_value.len() > VALUE_BYTES_MAX {
         return Err(io::Error::other("this is no kernel setting that irqlab changes"));
@@ -274,8 +278,10 @@ fn has_value(path: &Path, value: &str) -> bool {
     read.is_ok() && text.trim() == value.trim()
 }
 
-/// Removes a file that irqlab created. Opens the directory first, so nobody can exchange the directory
-/// between check and removal.
+/// Removes a file that irqlab created; nothing to undo if it does not exist. Opens the directory first, so nobody can exchange
+/// the directory between check and removal.
+///
+/// Fails if the name now belongs to another file than the recorded one.
 fn remove_file(
     directory: &Path,
     name: &Path,

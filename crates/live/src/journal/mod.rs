@@ -146,7 +146,8 @@ impl Journal {
     /// Locks a resource for this process until the journal is dropped, and undoes the changes that killed processes
     /// left. Read the values to restore only afterwards. Returns a message for each undone change.
     ///
-    /// Fails with [`JournalError::Busy`] if another irqlab holds the resource for more than 3 s.
+    /// Does nothing if this journal has the resource already. Fails with [`JournalError::Busy`] if another irqlab holds the
+    /// resource for more than 3 s.
     pub fn lock(&mut self, resource: Resource) -> Result<Vec<String>, JournalError> {
         hold::hold(&mut self.locks, resource)
     }
@@ -163,7 +164,7 @@ impl Journal {
     /// Records that a file has been created. A replay recognises the file by its device and inode, so it may have any
     /// name. If irqlab is killed between the creation and this call, the file remains.
     ///
-    /// Fails if it is not a regular file, or the journal cannot be written.
+    /// Fails if it is not a regular file, or the journal cannot be written. Then the caller must remove the file.
     pub fn created_file(&mut self, path: &Path) -> Result<(), JournalError> {
         self.add(Entry::existing_file(path)?)
     }
@@ -192,15 +193,17 @@ impl Journal {
         self.add(Entry::interface(interface, setting, old_value)?)
     }
 
-    /// Removes all entries about `path`, so the journal will not undo these changes.
+    /// Removes all entries about `path`, so the journal will not undo these changes. Does nothing if there is none.
     ///
-    /// Fails if the journal cannot be written.
+    /// Fails if the journal cannot be written. Its file may then still have the entries: after a kill, the next start undoes
+    /// the changes.
     pub fn forget(&mut self, path: &Path) -> Result<(), JournalError> {
         self.contents.entries.retain(|entry| !entry.is_about(path));
         self.save()
     }
 
-    /// Adds an entry, and writes the journal. After an error the journal is as before.
+    /// Adds an entry, and writes the journal. After an error the journal is without the entry, and its file, too, unless
+    /// the disk refuses the second attempt to write it.
     fn add(&mut self, entry: Entry) -> Result<(), JournalError> {
         if self.contents.entries.len() == ENTRIES_MAX {
             let path = entry.path();
@@ -214,6 +217,8 @@ impl Journal {
         let result = self.save();
         if result.is_err() {
             self.contents.entries.pop();
+            // The file has the entry if only the sync of the directory failed.
+            let _ = self.save();
         }
         result
     }
@@ -249,7 +254,9 @@ impl Journal {
     }
 
     /// Writes the contents to a new, locked file, and renames it over the old one. A kill leaves either the old or the
-    /// new journal, and in no moment an unlocked one.
+    /// new journal, and the file is locked at every moment.
+    ///
+    /// If the directory cannot be synced, this fails after the rename: the file then is the new one.
     fn replace_file(&mut self) -> std::io::Result<()> {
         let bytes = serde_json::to_vec(&self.contents)?;
         if bytes.len() > FILE_BYTES_MAX {
@@ -395,6 +402,32 @@ mod tests {
         assert_eq!(files_in(&dir), 0);
         drop(journal);
         assert!(file.exists());
+    }
+
+    /// Makes this thread subject to the permissions of files, also as root.
+    fn drop_file_capabilities() {
+        use rustix::thread::CapabilitySet;
+        let mut sets = rustix::thread::capabilities(None).unwrap();
+        sets.effective -= CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+        rustix::thread::set_capabilities(None, sets).unwrap();
+    }
+
+    #[test]
+    fn an_entry_that_is_refused_is_not_in_the_file() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = private_dir(root.path());
+        let names = ["irqlab-a", "irqlab-b"].map(|name| root.path().join(name));
+        let mut journal = Journal::open_in(&dir).unwrap();
+        journal.will_create_file(&names[0]).unwrap();
+        drop_file_capabilities();
+        // Files can be renamed in the directory, but it cannot be opened for a sync.
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o300)).unwrap();
+        let error = journal.will_create_file(&names[1]).unwrap_err();
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).unwrap();
+        assert!(matches!(error, JournalError::Write { .. }), "{error}");
+        assert_eq!(journal.contents.entries.len(), 1);
+        let text = all_text(&dir);
+        assert!(text.contains("irqlab-a") && !text.contains("irqlab-b"), "{text}");
     }
 
     #[test]

@@ -98,7 +98,7 @@ pub fn scheme_in_force(scheme: Scheme, settings: &[InForce]) -> Scheme {
 impl Abilities {
     /// Asks kernel and driver what they offer. Changes nothing, and needs no rights.
     #[must_use]
-    pub fn of(interface: &Interface) -> Abilities {
+    pub fn query(interface: &Interface) -> Abilities {
         let coalescing = coalescing::read(interface.index())
             .map_err(|error| format!("its coalescing cannot be read: {error}"));
         let instances = napi::instances(interface.index())

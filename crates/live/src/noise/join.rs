@@ -233,9 +233,9 @@ fn attribute(
         What::Enter(context) => Some(context),
         _ => None,
     });
-    quantum.set_named(parts, (!is_switched).then_some(entered));
+    quantum.attribute(parts, (!is_switched).then_some(entered));
     if quantum.faulted == Some(true) {
-        (quantum.named_ns, quantum.main) = (None, None);
+        (quantum.attributed_ns, quantum.main) = (None, None);
     }
 }
 
@@ -279,7 +279,7 @@ mod tests {
             let gap = Gap { start_ns: 0, end_ns: 1_000_000 };
             let parameters = AttributionParameters::default();
             attribute(&mut quantum, gap, &marks, parameters, &mut Vec::new());
-            (quantum.faulted, quantum.named_ns, quantum.main)
+            (quantum.faulted, quantum.attributed_ns, quantum.main)
         };
         assert_eq!(attributed_with(What::Fault), (Some(true), None, None));
         let tick_alone = (Some(false), Some(20_000), Some(Part::Context(7)));

@@ -40,7 +40,7 @@ use crate::bpf::programs::choose;
 use crate::bpf::{BpfError, CountedRow, Flavour, LoadSpec, Maps, Probes};
 use crate::host::CoreType;
 use crate::perf::EventGroup;
-use crate::window::{WindowEdge, move_gates};
+use crate::window::{WindowEdge, set_windows};
 
 /// Smallest number of empty spans from which an overhead is computed. With fewer, the overhead of the kind is used.
 const SPANS_MIN: u64 = 8;
@@ -131,9 +131,9 @@ impl EventCalibration {
             programs.iter().map(|program| self.probes.attach_guarded(program).ok()).collect()
         };
         let links: Vec<_> = self.programs.iter().map(attach).collect();
-        move_gates(&self.probes, &self.cpus, WindowEdge::Open)?;
+        set_windows(&self.probes, &self.cpus, WindowEdge::Open)?;
         pass_time();
-        move_gates(&self.probes, &self.cpus, WindowEdge::Close)?;
+        set_windows(&self.probes, &self.cpus, WindowEdge::Close)?;
         drop(links);
         let rows = self.probes.rows()?;
         let states = self.probes.states()?;

@@ -81,7 +81,7 @@ impl LiveServices {
         })?;
         probes.open()?;
         let ns_with_probes = call_ns();
-        probes.move_gates(WindowEdge::Close);
+        probes.set_all_windows(WindowEdge::Close);
         probes.clear()?;
         let overhead_ns = (ns_with_probes? - ns_without_probes).max(0.0);
         Ok(LiveServices { settings, probes, overhead_ns })
@@ -381,12 +381,12 @@ impl ServicesBench for LiveServices {
         let held = HeldCommand::new(&self.settings.command, self.settings.to_stderr)?;
         let throttling = ThrottlingWindow::open(&Root::default());
         let before = Files::read(&Root::default());
-        let mut not_opened = self.probes.move_gates(WindowEdge::Open);
+        let mut not_opened = self.probes.set_all_windows(WindowEdge::Open);
         let ended = held.release().and_then(|command| {
             let outcome = wait(None, Some(&command), &self.settings.stop);
             Ok((outcome, command.finish(outcome)?))
         });
-        let not_closed = self.probes.move_gates(WindowEdge::Close);
+        let not_closed = self.probes.set_all_windows(WindowEdge::Close);
         let after = Files::read(&Root::default());
         let (outcome, status) = ended?;
         if not_opened.len() == self.settings.cpus.len() {

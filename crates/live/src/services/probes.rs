@@ -140,35 +140,40 @@ impl ServiceProbes {
         self.fault_ends.as_ref().err().map(ToString::to_string)
     }
 
-    /// Opens or closes the window of each CPU. Returns the CPUs on which this failed, with the error;
-    /// offline CPUs are among them.
-    pub(super) fn move_gates(&self, edge: WindowEdge) -> Vec<(u32, BpfError)> {
-        self.move_gates_of(&self.cpus, edge)
+    /// Opens or closes the windows of all measured CPUs, as [`ServiceProbes::set_windows`] does.
+    pub(super) fn set_all_windows(&self, edge: WindowEdge) -> Vec<(u32, BpfError)> {
+        self.set_windows(&self.cpus, edge)
     }
 
-    /// [`ServiceProbes::move_gates`] for some of the CPUs.
-    pub(super) fn move_gates_of(&self, cpus: &[u32], edge: WindowEdge) -> Vec<(u32, BpfError)> {
+    /// Opens or closes the windows of these CPUs: runs the program `gate` on each of them. Returns the CPUs on which this
+    /// failed, with the error; offline CPUs are among them.
+    ///
+    /// This thread leaves each CPU first, if it may: then the gate runs in an interrupt from another CPU, with interrupts
+    /// off. On the CPU itself it would run with interrupts on. Restores this thread's affinity at the end.
+    pub(super) fn set_windows(&self, cpus: &[u32], edge: WindowEdge) -> Vec<(u32, BpfError)> {
         let allowed = affinity(None).ok();
+        let sees_fault_ends = u64::from(self.fault_ends.is_ok());
         let arguments = match edge {
-            WindowEdge::Open => [GATE_OPEN, u64::from(self.fault_ends.is_ok())],
+            WindowEdge::Open => [GATE_OPEN, sees_fault_ends],
             WindowEdge::Close => [GATE_CLOSE, 0],
         };
-        let move_gate = |&cpu: &u32| {
+        let run_gate_from_outside = |&cpu: &u32| {
             if let Some(allowed) = &allowed {
                 leave_cpu(allowed, cpu);
             }
             self.run_gate(cpu, arguments).err().map(|error| (cpu, error))
         };
-        let failed = cpus.iter().filter_map(move_gate).collect();
+        let failed = cpus.iter().filter_map(run_gate_from_outside).collect();
         if let Some(allowed) = &allowed {
-            let _ = sched_setaffinity(None, allowed); // This mask was valid before.
+            // An error is not expected, because this affinity was valid before.
+            let _ = sched_setaffinity(None, allowed);
         }
         failed
     }
 
-    /// Opens the window of each CPU. Fails if a window cannot be opened.
+    /// Opens the windows of all measured CPUs. Fails if one of them cannot be opened, or a CPU is offline.
     pub(super) fn open(&self) -> Result<(), BpfError> {
-        self.move_gates(WindowEdge::Open).pop().map_or(Ok(()), |(_, error)| Err(error))
+        self.set_all_windows(WindowEdge::Open).pop().map_or(Ok(()), |(_, error)| Err(error))
     }
 
     /// Runs the program `gate` on a CPU.

@@ -30,7 +30,7 @@ fn loaded() -> Option<ServiceProbes> {
 }
 
 fn close(probes: &ServiceProbes) -> Reading {
-    assert!(probes.move_gates(WindowEdge::Close).is_empty());
+    assert!(probes.set_all_windows(WindowEdge::Close).is_empty());
     probes.read().unwrap()
 }
 
@@ -236,12 +236,12 @@ fn a_call_that_ended_before_its_cpu_was_measured_takes_no_time_there() {
             spin(SPIN);
         };
         spawn_scoped(scope, "moves", moves).unwrap();
-        assert!(probes.move_gates_of(&[first], WindowEdge::Open).is_empty());
+        assert!(probes.set_windows(&[first], WindowEdge::Open).is_empty());
         may_move.store(true, Ordering::Release);
         wait_for(&has_moved);
-        assert!(probes.move_gates_of(&[second], WindowEdge::Open).is_empty());
+        assert!(probes.set_windows(&[second], WindowEdge::Open).is_empty());
     });
-    assert!(probes.move_gates_of(&[first, second], WindowEdge::Close).is_empty());
+    assert!(probes.set_windows(&[first, second], WindowEdge::Close).is_empty());
     let reading = probes.read().unwrap();
     let calls_ns = self_ns(&reading, libc::SYS_sched_setaffinity as usize);
     assert!(u128::from(calls_ns) < SPIN.as_nanos() / 4, "{calls_ns} ns in sched_setaffinity");
@@ -434,7 +434,7 @@ fn measure_in_step(probes: &ServiceProbes, cpu: u32) -> (InStep, CpuTime) {
         probes.open().unwrap();
         steps.is_open.store(true, Ordering::Release);
         wait_for(&steps.is_done);
-        assert!(probes.move_gates(WindowEdge::Close).is_empty());
+        assert!(probes.set_all_windows(WindowEdge::Close).is_empty());
         steps.may_end.store(true, Ordering::Release);
         thread.join().unwrap()
     });

@@ -130,7 +130,7 @@ impl Card {
     pub fn open(settings: &CardSettings, receiver_cpu: u32) -> Result<Card, BenchError> {
         let CardSettings { interface, peer } = settings;
         let peer = Peer::connect(*peer)?;
-        let abilities = Abilities::of(interface);
+        let abilities = Abilities::query(interface);
         let no_rights = |error: &dyn std::fmt::Display| BenchError::NothingMeasurable {
             reason: format!("{} cannot be set: {error}", interface.name()),
             remedy: Some("run as root".to_owned()),
@@ -213,7 +213,7 @@ impl Card {
         let set = self.session.set(Setting::Gro, "on");
         set.map_err(|error| unavailable(error.to_string(), None))?;
         // The veth has NAPI instances from now on.
-        self.abilities = Abilities::of(self.session.interface());
+        self.abilities = Abilities::query(self.session.interface());
         Ok(())
     }
 

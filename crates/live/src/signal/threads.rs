@@ -216,12 +216,11 @@ impl RingReceiver<'_> {
         Ok(())
     }
 
-    /// `drain` and `hybrid`: sleeps only if the ring is empty. `spinning` is `hybrid`'s threshold and `suspend_ns`:
-    /// after a signal that brought `threshold` events or more, spins until none came for `suspend_ns`.
+    /// `drain` and `hybrid`: sleeps only if the ring is empty. `spinning`: for `hybrid` only.
     fn receive_until_empty(
         &self,
         events: &mut Events<'_>,
-        spinning: Option<(u32, u64)>,
+        spinning: Option<Spinning>,
     ) -> io::Result<()> {
         while !events.is_closed() {
             // Announces the sleep before the check: an event in between finds the announcement, and signals.
@@ -232,8 +231,8 @@ impl RingReceiver<'_> {
             }
             self.ring.is_asleep.store(false, Ordering::SeqCst);
             let handled = self.drain(events);
-            if let Some((threshold, suspend_ns)) = spinning
-                && handled >= threshold
+            if let Some(Spinning { threshold_events, suspend_ns }) = spinning
+                && handled >= threshold_events
             {
                 let mut last = now_ns();
                 while now_ns() - last < suspend_ns && !events.is_closed() {
@@ -269,10 +268,20 @@ impl RingReceiver<'_> {
             if next_tick == NextTick::AfterHandling {
                 tick = now;
             } else if now > tick + period_ns {
-                tick += (now - tick) / period_ns * period_ns; // Missed ticks are lost.
+                // Missed ticks are lost.
+                tick += (now - tick) / period_ns * period_ns;
             }
         }
     }
+}
+
+/// When a receiver of the scheme `hybrid` spins before it sleeps again.
+#[derive(Clone, Copy, Debug)]
+struct Spinning {
+    /// Spins after a signal that brought at least this number of events.
+    threshold_events: u32,
+    /// Spins until no event came for this time.
+    suspend_ns: u64,
 }
 
 impl Receiver for RingReceiver<'_> {
@@ -281,11 +290,13 @@ impl Receiver for RingReceiver<'_> {
             Scheme::Interrupt => self.receive_one_per_signal(events)?,
             Scheme::Drain { .. } => self.receive_until_empty(events, None)?,
             Scheme::Hybrid { threshold, suspend_ns } => {
-                self.receive_until_empty(events, Some((threshold, suspend_ns)))?;
+                let spinning = Spinning { threshold_events: threshold, suspend_ns };
+                self.receive_until_empty(events, Some(spinning))?;
             }
             Scheme::Coalesced { .. } => self.receive_all_per_signal(events)?,
             Scheme::Spin => self.receive_by_spinning(events, spin_loop),
-            Scheme::Poll => return Err(io::Error::other("only requests to a disk are polled for")),
+            // `Rig::check` has refused it before.
+            Scheme::Poll => return Err(io::Error::other("the scheme poll needs a disk")),
             Scheme::SpinYield => self.receive_by_spinning(events, rustix::thread::sched_yield),
             Scheme::Clocked { period_ns } => {
                 self.receive_by_clock(events, period_ns, NextTick::AfterLastTick);

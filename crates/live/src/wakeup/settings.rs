@@ -108,6 +108,9 @@ impl fmt::Display for Policy {
 impl FromStr for Policy {
     type Err = String;
 
+    /// The reverse of [`Policy::word`], but for `idle`, which users cannot ask for: only wakers have it.
+    ///
+    /// Fails for a priority outside of 1 to 99, and for times that [`DeadlineTimes`] does not accept.
     fn from_str(text: &str) -> Result<Policy, String> {
         let allowed = || {
             "allowed: other, fifo:PRIO or rr:PRIO, as in fifo:95 (PRIO is 1 to 99), or deadline:RUNTIME,DEADLINE,PERIOD, \
@@ -117,12 +120,12 @@ impl FromStr for Policy {
         if text == "other" {
             return Ok(Policy::Other);
         }
-        let (class, priority) = text.split_once(':').ok_or_else(allowed)?;
+        let (class, argument) = text.split_once(':').ok_or_else(allowed)?;
         if class == "deadline" {
-            return priority.parse().map(Policy::Deadline);
+            return argument.parse().map(Policy::Deadline);
         }
         let is_allowed = |priority: &u32| (1..=PRIORITY_MAX).contains(priority);
-        let priority = priority.parse().ok().filter(is_allowed);
+        let priority = argument.parse().ok().filter(is_allowed);
         match (class, priority) {
             ("fifo", Some(priority)) => Ok(Policy::Fifo(priority)),
             ("rr", Some(priority)) => Ok(Policy::RoundRobin(priority)),

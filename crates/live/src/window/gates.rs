@@ -32,7 +32,11 @@ pub enum BenchPhase {
 /// restores its affinity at the end.
 ///
 /// Fails if the kernel refuses.
-pub fn move_gates(probes: &Probes, cpus: &[u32], edge: WindowEdge) -> Result<Vec<u32>, BenchError> {
+pub fn set_windows(
+    probes: &Probes,
+    cpus: &[u32],
+    edge: WindowEdge,
+) -> Result<Vec<u32>, BenchError> {
     let allowed = affinity(None).ok();
     let mut offline = Vec::new();
     let result: Result<(), BpfError> = cpus.iter().try_for_each(|&cpu| {
@@ -57,11 +61,11 @@ pub fn move_gates(probes: &Probes, cpus: &[u32], edge: WindowEdge) -> Result<Vec
     Ok(offline)
 }
 
-/// Like [`move_gates`], for callers that need every CPU.
+/// Like [`set_windows`], for callers that need every CPU.
 ///
 /// Fails if a CPU is offline or the kernel refuses.
-pub fn move_all_gates(probes: &Probes, cpus: &[u32], edge: WindowEdge) -> Result<(), BenchError> {
-    match move_gates(probes, cpus, edge)?.first() {
+pub fn set_all_windows(probes: &Probes, cpus: &[u32], edge: WindowEdge) -> Result<(), BenchError> {
+    match set_windows(probes, cpus, edge)?.first() {
         Some(cpu) => Err(BpfError::CpuOffline(*cpu).into()),
         None => Ok(()),
     }

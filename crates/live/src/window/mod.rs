@@ -1,5 +1,5 @@
 //! A measurement window on this machine. All experiments of the live bench share this module:
-//! - [`move_gates`] opens and closes the window on each CPU;
+//! - [`set_windows`] opens and closes the window on each CPU;
 //! - [`wait`] sleeps until the window ends, and [`Stop`] is the request to end it early;
 //! - [`HeldCommand`] is the command that a window measures;
 //! - [`ThrottlingWindow`] finds out how much time a CPU quota took from the window.
@@ -13,7 +13,7 @@ mod throttling;
 mod wait;
 
 pub use command::{HeldCommand, RunningCommand, is_program, shell_status};
-pub use gates::{BenchPhase, WindowEdge, move_all_gates, move_gates};
+pub use gates::{BenchPhase, WindowEdge, set_all_windows, set_windows};
 pub use on_stop::OnStop;
 pub use outcome::WaitOutcome;
 pub use stop::Stop;

@@ -1,9 +1,24 @@
 //! A trace of executed blocks, with their code and their accesses, as bytes. A core and its memory can execute it again
-//! without QEMU. For developers of models: it measures their speed, and compares fast paths with the slow path.
+//! without QEMU. Developers of models measure with it the speed of a model, and compare fast paths with the slow path.
 //!
 //! The plugin writes the trace of a guest at the level `ooo`; [`RecordedBlocks`] reads it, and [`ReplayMachine`]
 //! executes it (example `replay`). Code is kept as its bytes and decoded again, so a trace outlives changes of
 //! templates. A change of the format makes older traces unreadable: there is no version.
+//!
+//! # Layout
+//! A trace is a sequence of entries, without a header. The first byte of an entry is its kind. Numbers are little-endian;
+//! an address has 64 bits. `n * (...)` is a list whose number of elements is `n`.
+//!
+//! | kind | fields after the kind |
+//! |---|---|
+//! | 1, code | has second page u8, for each page (virtual address, physical address, bytes u32), n u32, n * (length u8, bytes) |
+//! | 2, run | block u32, first u16, instructions u16, next address, n u16, n * access |
+//! | 3, interrupt | |
+//! | 4, flush | kind u8, global u8, PCID u16, address; fields that the kind does not have are 0 |
+//! | 5, address space | PCID u16, address of the page tables |
+//! | 6, global pages | is isolated u8, start, end (exclusive); 0 if not isolated |
+//!
+//! An access has a virtual address, a physical address (all bits set: a device), instruction u16, bytes u8, is write u8.
 
 mod replay;
 
@@ -16,7 +31,7 @@ use crate::memory::{GlobalPages, TlbFlush};
 
 /// An entry of a trace, in the order of execution.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum TraceEntry {
     /// The code of a block. The n-th such entry has block number n, from 0.
     Code(BlockCode),
     /// A block has executed, at least in part.
@@ -27,8 +42,12 @@ pub enum Event {
     Flush(TlbFlush),
     /// The kernel isolates its page tables: these pages are global from now on.
     GlobalPages(GlobalPages),
-    /// The address space changed: its PCID, and an address that identifies its page tables.
-    Space(u16, PhysicalAddress),
+    /// The address space changed.
+    Space {
+        pcid: u16,
+        /// An address that identifies the page tables.
+        page_tables: PhysicalAddress,
+    },
 }
 
 /// The code of a block, as the guest's memory contained it.
@@ -43,7 +62,7 @@ pub struct BlockCode {
 /// An execution of a block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockRun {
-    /// The number of the block, as in [`Event::Code`].
+    /// The number of the block, as in [`TraceEntry::Code`].
     pub block: u32,
     /// The index of the first executed instruction in the block, from 0. The trace has 16 bits for it.
     pub first: u32,
@@ -55,51 +74,30 @@ pub struct BlockRun {
     pub accesses: Vec<Access>,
 }
 
-// The first byte of an entry tells its kind. Numbers are little-endian.
+// The kinds of entries.
 const CODE: u8 = 1;
 const RUN: u8 = 2;
 const INTERRUPT: u8 = 3;
 const FLUSH: u8 = 4;
 const SPACE: u8 = 5;
 const GLOBAL_PAGES: u8 = 6;
+// The kinds of a flush.
+const FLUSH_ALL: u8 = 0;
+const FLUSH_NON_GLOBAL: u8 = 1;
+const FLUSH_SPACE: u8 = 2;
+const FLUSH_PAGE: u8 = 3;
 /// Stands for the missing physical address of an access to a device.
 const DEVICE: PhysicalAddress = PhysicalAddress(u64::MAX);
 
-impl Event {
-    /// Appends the event to a trace.
+impl TraceEntry {
+    /// Appends the entry to a trace.
     pub fn write(&self, trace: &mut Vec<u8>) {
         match self {
-            Event::Code(code) => {
-                trace.push(CODE);
-                let (first, second) = &code.spans;
-                trace.push(u8::from(second.is_some()));
-                for span in [Some(first), second.as_ref()].into_iter().flatten() {
-                    trace.extend(span.virtual_address.0.to_le_bytes());
-                    trace.extend(span.physical.0.to_le_bytes());
-                    trace.extend(span.bytes.to_le_bytes());
-                }
-                trace.extend((code.instructions.len() as u32).to_le_bytes());
-                for bytes in &code.instructions {
-                    trace.push(bytes.len() as u8);
-                    trace.extend(bytes);
-                }
-            }
-            Event::Run(run) => write_run(run, trace),
-            Event::Interrupt => trace.push(INTERRUPT),
-            Event::Flush(flush) => {
-                let (kind, address, space, global) = match *flush {
-                    TlbFlush::All => (0, 0, 0, false),
-                    TlbFlush::NonGlobal => (1, 0, 0, false),
-                    TlbFlush::Space(space) => (2, 0, space, false),
-                    TlbFlush::Page { virtual_address, space, global } => {
-                        (3, virtual_address.0, space, global)
-                    }
-                };
-                trace.extend([FLUSH, kind, u8::from(global)]);
-                trace.extend(space.to_le_bytes());
-                trace.extend(address.to_le_bytes());
-            }
-            Event::GlobalPages(pages) => {
+            TraceEntry::Code(code) => write_code(code, trace),
+            TraceEntry::Run(run) => write_run(run, trace),
+            TraceEntry::Interrupt => trace.push(INTERRUPT),
+            TraceEntry::Flush(flush) => write_flush(flush, trace),
+            TraceEntry::GlobalPages(pages) => {
                 let (start, end) = match *pages {
                     GlobalPages::KernelHalf => Default::default(),
                     GlobalPages::Isolated { start, end } => (start, end),
@@ -108,63 +106,104 @@ impl Event {
                 trace.extend(start.0.to_le_bytes());
                 trace.extend(end.0.to_le_bytes());
             }
-            Event::Space(space, page_tables) => {
+            TraceEntry::Space { pcid, page_tables } => {
                 trace.push(SPACE);
-                trace.extend(space.to_le_bytes());
+                trace.extend(pcid.to_le_bytes());
                 trace.extend(page_tables.0.to_le_bytes());
             }
         }
     }
 
-    /// Reads the next event, and advances `trace` to the following one. `None` at the end of the trace, and where it is
+    /// Reads the next entry, and advances `trace` to the following one. `None` at the end of the trace, and where it is
     /// cut or has an unknown entry.
-    pub fn read(trace: &mut &[u8]) -> Option<Event> {
+    pub fn read(trace: &mut &[u8]) -> Option<TraceEntry> {
         match byte(trace)? {
-            CODE => {
-                let has_second = byte(trace)? != 0;
-                let mut span = || {
-                    let (virtual_address, physical) = addresses(trace)?;
-                    let bytes = u32::from_le_bytes(take(trace)?);
-                    Some(CodeSpan { virtual_address, physical, bytes })
-                };
-                let first = span()?;
-                let second = if has_second { Some(span()?) } else { None };
-                let instruction_count = u32::from_le_bytes(take(trace)?);
-                let mut instructions = Vec::new();
-                for _ in 0..instruction_count {
-                    let length = usize::from(byte(trace)?);
-                    instructions.push(trace.split_off(..length)?.to_vec());
-                }
-                Some(Event::Code(BlockCode { spans: (first, second), instructions }))
-            }
-            RUN => read_run(trace).map(Event::Run),
-            INTERRUPT => Some(Event::Interrupt),
-            FLUSH => {
-                let [kind, global] = take(trace)?;
-                let space = u16::from_le_bytes(take(trace)?);
-                let virtual_address = VirtualAddress(word(trace)?);
-                Some(Event::Flush(match kind {
-                    0 => TlbFlush::All,
-                    1 => TlbFlush::NonGlobal,
-                    2 => TlbFlush::Space(space),
-                    _ => TlbFlush::Page { virtual_address, space, global: global != 0 },
-                }))
-            }
+            CODE => read_code(trace).map(TraceEntry::Code),
+            RUN => read_run(trace).map(TraceEntry::Run),
+            INTERRUPT => Some(TraceEntry::Interrupt),
+            FLUSH => read_flush(trace).map(TraceEntry::Flush),
             GLOBAL_PAGES => {
                 let is_isolated = byte(trace)? != 0;
                 let (start, end) = (VirtualAddress(word(trace)?), VirtualAddress(word(trace)?));
-                Some(Event::GlobalPages(if is_isolated {
+                Some(TraceEntry::GlobalPages(if is_isolated {
                     GlobalPages::Isolated { start, end }
                 } else {
                     GlobalPages::KernelHalf
                 }))
             }
             SPACE => {
-                let space = u16::from_le_bytes(take(trace)?);
-                Some(Event::Space(space, PhysicalAddress(word(trace)?)))
+                let pcid = u16::from_le_bytes(take(trace)?);
+                Some(TraceEntry::Space { pcid, page_tables: PhysicalAddress(word(trace)?) })
             }
             _ => None,
         }
+    }
+}
+
+/// Appends the entry that [`read_code`] reads. The casts lose nothing: an instruction has at most 15 bytes, and QEMU puts at
+/// most 512 instructions into a block.
+fn write_code(code: &BlockCode, trace: &mut Vec<u8>) {
+    trace.push(CODE);
+    let (first, second) = &code.spans;
+    trace.push(u8::from(second.is_some()));
+    for span in [Some(first), second.as_ref()].into_iter().flatten() {
+        trace.extend(span.virtual_address.0.to_le_bytes());
+        trace.extend(span.physical.0.to_le_bytes());
+        trace.extend(span.bytes.to_le_bytes());
+    }
+    trace.extend((code.instructions.len() as u32).to_le_bytes());
+    for bytes in &code.instructions {
+        trace.push(bytes.len() as u8);
+        trace.extend(bytes);
+    }
+}
+
+/// Reads the entry that [`write_code`] appends, after its first byte. `None` if the trace ends within the entry.
+fn read_code(trace: &mut &[u8]) -> Option<BlockCode> {
+    let has_second = byte(trace)? != 0;
+    let mut span = || {
+        let (virtual_address, physical) = addresses(trace)?;
+        let bytes = u32::from_le_bytes(take(trace)?);
+        Some(CodeSpan { virtual_address, physical, bytes })
+    };
+    let first = span()?;
+    let second = if has_second { Some(span()?) } else { None };
+    let instruction_count = u32::from_le_bytes(take(trace)?);
+    let mut instructions = Vec::new();
+    for _ in 0..instruction_count {
+        let length = usize::from(byte(trace)?);
+        instructions.push(trace.split_off(..length)?.to_vec());
+    }
+    Some(BlockCode { spans: (first, second), instructions })
+}
+
+/// Appends the entry that [`read_flush`] reads.
+fn write_flush(flush: &TlbFlush, trace: &mut Vec<u8>) {
+    let (kind, address, pcid, global) = match *flush {
+        TlbFlush::All => (FLUSH_ALL, 0, 0, false),
+        TlbFlush::NonGlobal => (FLUSH_NON_GLOBAL, 0, 0, false),
+        TlbFlush::Space(pcid) => (FLUSH_SPACE, 0, pcid, false),
+        TlbFlush::Page { virtual_address, space, global } => {
+            (FLUSH_PAGE, virtual_address.0, space, global)
+        }
+    };
+    trace.extend([FLUSH, kind, u8::from(global)]);
+    trace.extend(pcid.to_le_bytes());
+    trace.extend(address.to_le_bytes());
+}
+
+/// Reads the entry that [`write_flush`] appends, after its first byte. `None` if the trace ends within the entry, or the
+/// kind of flush is unknown.
+fn read_flush(trace: &mut &[u8]) -> Option<TlbFlush> {
+    let [kind, global] = take(trace)?;
+    let pcid = u16::from_le_bytes(take(trace)?);
+    let virtual_address = VirtualAddress(word(trace)?);
+    match kind {
+        FLUSH_ALL => Some(TlbFlush::All),
+        FLUSH_NON_GLOBAL => Some(TlbFlush::NonGlobal),
+        FLUSH_SPACE => Some(TlbFlush::Space(pcid)),
+        FLUSH_PAGE => Some(TlbFlush::Page { virtual_address, space: pcid, global: global != 0 }),
+        _ => None,
     }
 }
 
@@ -238,36 +277,45 @@ mod tests {
             bytes: 8,
             write: true,
         };
-        let events = [
-            Event::Code(BlockCode { spans: (span(0x1ffd), None), instructions: vec![vec![0x90]] }),
-            Event::Code(BlockCode {
+        let entries = [
+            TraceEntry::Code(BlockCode {
+                spans: (span(0x1ffd), None),
+                instructions: vec![vec![0x90]],
+            }),
+            TraceEntry::Code(BlockCode {
                 spans: (span(0x1ffd), Some(span(0x2000))),
                 instructions: vec![vec![0x48, 0x01, 0xd8], vec![0x75, 0xf9]],
             }),
-            Event::Run(BlockRun {
+            TraceEntry::Run(BlockRun {
                 block: 1,
                 first: 1,
                 instructions: 2,
                 next: VirtualAddress(0x2002),
                 accesses: vec![access(Some(PhysicalAddress(0x9000))), access(None)],
             }),
-            Event::Interrupt,
-            Event::Flush(TlbFlush::NonGlobal),
-            Event::Flush(TlbFlush::Page {
+            TraceEntry::Interrupt,
+            TraceEntry::Flush(TlbFlush::NonGlobal),
+            TraceEntry::Flush(TlbFlush::Page {
                 virtual_address: VirtualAddress(0x3000),
                 space: 7,
                 global: true,
             }),
-            Event::GlobalPages(GlobalPages::isolated(0xffff_ffff_8100_0000..0xffff_ffff_8100_1000)),
-            Event::Space(3, PhysicalAddress(0x1234_5000)),
+            TraceEntry::GlobalPages(GlobalPages::isolated(
+                0xffff_ffff_8100_0000..0xffff_ffff_8100_1000,
+            )),
+            TraceEntry::Space { pcid: 3, page_tables: PhysicalAddress(0x1234_5000) },
         ];
         let mut trace = Vec::new();
-        events.iter().for_each(|event| event.write(&mut trace));
+        entries.iter().for_each(|entry| entry.write(&mut trace));
         let mut unread = &trace[..];
-        let read: Vec<Event> = std::iter::from_fn(|| Event::read(&mut unread)).collect();
-        assert_eq!(read, events);
-        // A truncated trace ends before its incomplete event.
+        let read: Vec<TraceEntry> = std::iter::from_fn(|| TraceEntry::read(&mut unread)).collect();
+        assert_eq!(read, entries);
+        // A truncated trace ends before its incomplete entry.
         let mut unread = &trace[..trace.len() - 1];
-        assert_eq!(std::iter::from_fn(|| Event::read(&mut unread)).count(), events.len() - 1);
+        let read_count = std::iter::from_fn(|| TraceEntry::read(&mut unread)).count();
+        assert_eq!(read_count, entries.len() - 1);
+        // An unknown kind of flush is no flush of a page.
+        let mut unread = &[FLUSH, FLUSH_PAGE + 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0][..];
+        assert_eq!(TraceEntry::read(&mut unread), None);
     }
 }

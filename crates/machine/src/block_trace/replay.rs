@@ -1,6 +1,6 @@
 //! Executes a block trace again on a core and its memory, without QEMU. Used by the example `replay` and by tests.
 
-use super::{BlockCode, BlockRun, Event};
+use super::{BlockCode, BlockRun, TraceEntry};
 use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::core::{
     Access, AnyCore, CoreCounts, CoreModel, ExecutedBlock, Instruction, Layout, MultithreadedCore,
@@ -33,7 +33,7 @@ pub struct TraceSizes {
     pub accesses: usize,
 }
 
-/// A step of a replay: an [`Event`] without code.
+/// A step of a replay: a [`TraceEntry`] without code.
 #[derive(Clone, Debug)]
 enum Step {
     /// The accesses of the run are all accesses of the trace before `accesses_end` that no earlier run has.
@@ -240,15 +240,15 @@ impl RecordedBlocks {
     #[must_use]
     pub fn read(mut bytes: &[u8], layout: Layout) -> RecordedBlocks {
         let (mut trace, mut decoder) = (RecordedBlocks::default(), Decoder::default());
-        while let Some(event) = Event::read(&mut bytes) {
-            trace.steps.push(match event {
-                Event::Code(code) if !is_valid_code(&code) => break,
-                Event::Run(run) if !trace.is_valid_run(&run) => break,
-                Event::Code(code) => {
+        while let Some(entry) = TraceEntry::read(&mut bytes) {
+            trace.steps.push(match entry {
+                TraceEntry::Code(code) if !is_valid_code(&code) => break,
+                TraceEntry::Run(run) if !trace.is_valid_run(&run) => break,
+                TraceEntry::Code(code) => {
                     trace.blocks.push(template(&mut decoder, layout, &code));
                     continue;
                 }
-                Event::Run(run) => {
+                TraceEntry::Run(run) => {
                     trace.accesses.extend(&run.accesses);
                     trace.instructions += Instructions::from(run.instructions - run.first);
                     Step::Run {
@@ -259,10 +259,10 @@ impl RecordedBlocks {
                         accesses_end: trace.accesses.len(),
                     }
                 }
-                Event::Interrupt => Step::Interrupt,
-                Event::Flush(flush) => Step::Flush(flush),
-                Event::GlobalPages(pages) => Step::GlobalPages(pages),
-                Event::Space(space, page_tables) => Step::Space(space, page_tables),
+                TraceEntry::Interrupt => Step::Interrupt,
+                TraceEntry::Flush(flush) => Step::Flush(flush),
+                TraceEntry::GlobalPages(pages) => Step::GlobalPages(pages),
+                TraceEntry::Space { pcid, page_tables } => Step::Space(pcid, page_tables),
             });
         }
         trace
@@ -312,11 +312,11 @@ mod tests {
         let accesses = vec![access(0, false), access(1, true)];
         let run = BlockRun { block: 0, first: 0, instructions: 3, next: virtual_address, accesses };
         let mut bytes = Vec::new();
-        Event::Code(BlockCode { spans, instructions }).write(&mut bytes);
+        TraceEntry::Code(BlockCode { spans, instructions }).write(&mut bytes);
         for _ in 0..3 {
-            Event::Run(run.clone()).write(&mut bytes);
-            Event::Interrupt.write(&mut bytes);
-            Event::Flush(TlbFlush::All).write(&mut bytes);
+            TraceEntry::Run(run.clone()).write(&mut bytes);
+            TraceEntry::Interrupt.write(&mut bytes);
+            TraceEntry::Flush(TlbFlush::All).write(&mut bytes);
         }
         bytes
     }

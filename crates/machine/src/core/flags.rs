@@ -1,7 +1,7 @@
-//! Dependences through condition flags, which are two registers: the carry, and all other flags. So `inc` does not cut
-//! a chain of carries, and `stc` does not delay `je`. The decoder names what each instruction reads and writes. A block's
-//! [`Template`](super::instruction::Template) is prepared once, and this file then decides where each reader finds its
-//! flags. No core does that again at each execution.
+//! Dependences through condition flags. An `inc` between two `adc` must not delay the second `adc`: it leaves the carry as
+//! it is. Therefore the flags are two registers: the carry, and all other flags. The decoder names what each instruction
+//! reads and writes. When a block's [`Template`](super::instruction::Template) is prepared, this file decides where each
+//! reader finds its flags. No core does that again at each execution.
 //!
 //! Nearly all arithmetic sets all flags. Such an instruction writes a single register, [`Register::FLAGS`], so that it
 //! needs no further entry in its list of written registers. The other flags are in [`Register::FLAGS`] or in
@@ -32,8 +32,8 @@ fn written_flags(instruction: &Instruction) -> WrittenFlags {
 }
 
 /// For each instruction, whether a later instruction of the block overwrites the carry before any instruction overwrites
-/// the other flags.
-fn is_carry_overwritten_first(instructions: &[Instruction]) -> Vec<bool> {
+/// the other flags. False if no later instruction writes flags.
+fn carry_overwritten_first(instructions: &[Instruction]) -> Vec<bool> {
     let mut is_overwritten = false;
     let mut backwards: Vec<bool> = Vec::with_capacity(instructions.len());
     for instruction in instructions.iter().rev() {
@@ -48,12 +48,21 @@ fn is_carry_overwritten_first(instructions: &[Instruction]) -> Vec<bool> {
     backwards
 }
 
-/// Returns the instructions of a block with the flag registers that they read and write in a core, and the register
-/// with the flags but the carry at the end of the block.
-pub(super) fn resolve_flags(instructions: &[Instruction]) -> (Vec<Instruction>, Register) {
+/// A block after its flags were resolved.
+pub(super) struct ResolvedFlags {
+    /// The instructions, with the flag registers that they read and write in a core.
+    pub(super) instructions: Vec<Instruction>,
+    /// The register that has the flags other than the carry at the end of the block.
+    pub(super) flags_but_carry_at_end: Register,
+}
+
+/// Decides for each instruction of a block which registers it reads and writes for its flags.
+pub(super) fn resolve_flags(instructions: &[Instruction]) -> ResolvedFlags {
     let mut flags_but_carry = Register::EARLIER_FLAGS;
-    let is_overwritten = is_carry_overwritten_first(instructions);
-    let resolve = |(instruction, is_carry_overwritten): (&Instruction, bool)| {
+    let mut resolved_instructions = Vec::with_capacity(instructions.len());
+    for (instruction, is_carry_overwritten) in
+        instructions.iter().zip(carry_overwritten_first(instructions))
+    {
         let mut resolved =
             instruction.with_read_replaced(Register::FLAGS_BUT_CARRY, flags_but_carry);
         match written_flags(instruction) {
@@ -62,8 +71,9 @@ pub(super) fn resolve_flags(instructions: &[Instruction]) -> (Vec<Instruction>, 
             WrittenFlags::Carry => resolved = resolved.with_carry_as_flags(),
             WrittenFlags::All => {
                 flags_but_carry = Register::FLAGS;
-                // The next writer of the carry alone overwrites FLAGS. An instruction without room for a further
-                // register keeps the other flags there, so their readers also wait for that writer.
+                // A writer of the carry alone will overwrite FLAGS, so the other flags need a copy in FLAGS_BUT_CARRY.
+                // Without room for a further written register there is no copy. Readers of the other flags then also
+                // wait for that writer.
                 if is_carry_overwritten
                     && let Some(with_both) = resolved.also_writing(Register::FLAGS_BUT_CARRY)
                 {
@@ -71,8 +81,7 @@ pub(super) fn resolve_flags(instructions: &[Instruction]) -> (Vec<Instruction>, 
                 }
             }
         }
-        resolved
-    };
-    let resolved = instructions.iter().zip(is_overwritten).map(resolve).collect();
-    (resolved, flags_but_carry)
+        resolved_instructions.push(resolved);
+    }
+    ResolvedFlags { instructions: resolved_instructions, flags_but_carry_at_end: flags_but_carry }
 }

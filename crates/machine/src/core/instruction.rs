@@ -73,9 +73,9 @@ pub(crate) const ADDRESS_HAS_INDEX: u16 = 4;
 /// The stages of an out-of-order core that an instruction needs: chooses a specialised copy of its timing rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Class {
-    /// All stages.
+    /// All stages: the general rule, which fits every instruction and is the slowest.
     #[default]
-    Any,
+    AllStages,
     /// A repetition of a string instruction.
     Repetition,
     /// An operation that is fused with the branch after it.
@@ -142,7 +142,7 @@ impl Instruction {
             bytes,
             address_form: 0,
             offset: 0,
-            class: Class::Any,
+            class: Class::AllStages,
         }
     }
 
@@ -427,26 +427,27 @@ impl Instruction {
             || self.moves != [NOWHERE; MOVES];
         let kept = self.flags & !(PLAIN | MANY);
         self.flags = kept | if is_plain { PLAIN } else { 0 } | if has_many { MANY } else { 0 };
-        self.class = self.class_of();
+        self.class = self.most_specialised_class();
         self
     }
 
-    fn class_of(&self) -> Class {
+    /// The most specialised timing rule that fits the instruction alone. [`Class::Fused`] is for pairs: a template sets it.
+    fn most_specialised_class(&self) -> Class {
         if self.repeats() {
             return Class::Repetition;
         }
         if self.special != Special::None || self.streams() || self.may_have_interval() {
-            return Class::Any;
+            return Class::AllStages;
         }
         match (self.loads(), self.stores()) {
             (true, false) => Class::Load,
             (false, true) => Class::Store,
             (true, true) => Class::LoadAndStore,
-            // Its registers change when the address is known, which the fast path does not compute.
-            (false, false) if self.moves != [NOWHERE; MOVES] => Class::Any,
-            (false, false) if self.addresses != [NOTHING; ADDRESSES] => Class::Any,
-            // Renaming registers does not execute a branch.
-            (false, false) if self.branch.is_some() && self.unit.is_none() => Class::Any,
+            // The registers in `moves` change as soon as the address is known, and `Operation` has no address stage.
+            (false, false) if self.moves != [NOWHERE; MOVES] => Class::AllStages,
+            (false, false) if self.addresses != [NOTHING; ADDRESSES] => Class::AllStages,
+            // A branch without a unit: `Operation` would leave it to the renaming of registers, which executes no branch.
+            (false, false) if self.branch.is_some() && self.unit.is_none() => Class::AllStages,
             (false, false) => Class::Operation,
         }
     }

@@ -143,7 +143,7 @@ impl Tags {
         let is_prefetch = request.purpose == Purpose::Prefetch;
         let follows_streams = self.outer.first().is_some_and(|l2| l2.prefetch == Prefetch::Stream);
         if request.first_level == 0 && follows_streams || !is_prefetch && missed_levels & 1 != 0 {
-            self.prefetch_l2(request);
+            self.prefetch_predicted_lines(request);
         }
         self.outcome.push(Step::Filled(request.end));
         let supplier = match (from_core, hit_level) {
@@ -184,7 +184,7 @@ impl Tags {
             cache.set_flags(slot, flags & !PREFETCHED);
             self.cpus[request.cpu].counts.prefetches_used += 1;
             if level == 0 && self.outer[0].prefetch != Prefetch::Stream {
-                self.prefetch_l2(request);
+                self.prefetch_predicted_lines(request);
             }
         }
         if gives_up {
@@ -261,7 +261,7 @@ impl Tags {
 
     /// Prefetches into L2 the lines that L2's prefetcher predicts from a request. An exclusive L2 prefetches nothing. The
     /// machine has an L2.
-    fn prefetch_l2(&mut self, request: &FillRequest) {
+    fn prefetch_predicted_lines(&mut self, request: &FillRequest) {
         let l2 = &self.outer[0];
         if l2.inclusion == Inclusion::Exclusive {
             return;
@@ -272,38 +272,43 @@ impl Tags {
             _ => l2.prefetch_distance,
         };
         match l2.prefetch {
-            Prefetch::NextLine => self.prefetch_line_l2(request, line.plus(distance)),
+            Prefetch::NextLine => self.prefetch_into_l2(request, line.plus(distance)),
             Prefetch::Stream => {
                 let (core, line_shift) = (self.core_of(request.cpu), l2.line_shift);
                 for line in self.cores[core].streams.next(line, line_shift, distance) {
-                    self.prefetch_line_l2(request, line);
+                    self.prefetch_into_l2(request, line);
                 }
             }
             Prefetch::None | Prefetch::Stride => {}
         }
     }
 
-    /// Prefetches a line into L2, unless it lies in another page, L2 holds it, or no prefetch buffer is free.
-    fn prefetch_line_l2(&mut self, request: &FillRequest, line: LineAddress) {
-        let (core, progress) = (self.core_of(request.cpu), self.progress(request.cpu));
+    /// Prefetches `line` into the L2 of the request's core. Does nothing if the line is in another page than the request, if
+    /// this L2 holds it, or if no prefetch buffer is free.
+    fn prefetch_into_l2(&mut self, request: &FillRequest, line: LineAddress) {
+        let cpu = request.cpu;
+        let (core, progress_cycles) = (self.core_of(cpu), self.progress(cpu));
         let l2 = &mut self.outer[0];
-        let (next, number) = (PhysicalAddress::of_line(line, l2.line_shift), l2.number_for(core));
-        if next.page() != request.physical.page()
-            || l2.caches[number].find_line(line).is_some()
-            || !self.cpus[request.cpu].l2_prefetches.has_room(progress)
+        let (line_address, cache_index) =
+            (PhysicalAddress::of_line(line, l2.line_shift), l2.number_for(core));
+        if line_address.page() != request.physical.page()
+            || l2.caches[cache_index].find_line(line).is_some()
+            || !self.cpus[cpu].l2_prefetches.has_room(progress_cycles)
         {
             return;
         }
-        self.cpus[request.cpu].counts.prefetches += 1;
+        self.cpus[cpu].counts.prefetches += 1;
         self.fill(&FillRequest {
-            physical: next,
+            cpu,
+            physical: line_address,
+            // No instruction accesses the line yet.
             mask: 0,
             is_exclusive: false,
+            // L2 was looked up above.
             first_level: 1,
             purpose: Purpose::Prefetch,
             start: FillStart::WithOuter,
             end: FillEnd::Below,
-            ..*request
         });
     }
 }

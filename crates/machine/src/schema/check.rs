@@ -271,28 +271,59 @@ fn caches(model: &SystemModel) -> impl Iterator<Item = (&'static str, &LevelMode
     [("l1i", &model.l1i), ("l1d", &model.l1d)].into_iter().chain(outer)
 }
 
-/// Refuses fields of a cache that are only for other caches.
+/// A field that not all caches have, or a value of a field that not all caches may have.
+struct RestrictedField {
+    name: &'static str,
+    /// The restricted value. `None`: the whole field is restricted.
+    value: Option<&'static str>,
+    /// Whether a cache has the field with another value than its default, or has the restricted value.
+    is_set: fn(&LevelModel) -> bool,
+    /// The caches that may have the field or value.
+    caches: &'static [&'static str],
+}
+
+const RESTRICTED_FIELDS: [RestrictedField; 11] = {
+    const fn field(
+        name: &'static str,
+        caches: &'static [&'static str],
+        is_set: fn(&LevelModel) -> bool,
+    ) -> RestrictedField {
+        RestrictedField { name, value: None, is_set, caches }
+    }
+    const L1I: &[&str] = &["l1i"];
+    const L1D: &[&str] = &["l1d"];
+    const L1: &[&str] = &["l1i", "l1d"];
+    const OUTER: &[&str] = &["l2", "l3"];
+    [
+        field("write", L1D, |level| level.write != WritePolicy::Back),
+        field("allocate", L1D, |level| !level.allocate),
+        field("sub_block", L1D, |level| level.sub_block_bytes.is_some()),
+        field("mshrs", L1D, |level| level.mshrs != 1),
+        field("trace", L1I, |level| level.trace),
+        field("index", L1, |level| level.index != Index::Physical),
+        RestrictedField {
+            value: Some("\"stride\""),
+            ..field("prefetch", L1D, |level| level.prefetch == Prefetch::Stride)
+        },
+        RestrictedField {
+            value: Some("\"stream\""),
+            ..field("prefetch", OUTER, |level| level.prefetch == Prefetch::Stream)
+        },
+        field("line_cycles", OUTER, |level| level.line_cycles > 0),
+        field("inclusion", OUTER, |level| level.inclusion != Inclusion::NonInclusive),
+        field("shared", OUTER, |level| level.shared),
+    ]
+};
+
+/// Refuses a field, or a value, that this kind of cache cannot have. A field with its default value passes: after parsing, it
+/// cannot be told from an absent one.
 fn check_foreign_fields(model: &SystemModel) -> Result<(), ModelError> {
-    let (l1, outer): (&[_], &[_]) = (&["l1i", "l1d"], &["l2", "l3"]);
-    let (l1i, l1d) = l1.split_at(1);
-    for (name, level) in caches(model) {
-        let fields = [
-            ("write", "", level.write != WritePolicy::Back, l1d),
-            ("allocate", "", !level.allocate, l1d),
-            ("sub_block", "", level.sub_block_bytes.is_some(), l1d),
-            ("mshrs", "", level.mshrs != 1, l1d),
-            ("trace", "", level.trace, l1i),
-            ("index", "", level.index != Index::Physical, l1),
-            ("prefetch", "\"stride\" ", level.prefetch == Prefetch::Stride, l1d),
-            ("prefetch", "\"stream\" ", level.prefetch == Prefetch::Stream, outer),
-            ("line_cycles", "", level.line_cycles > 0, outer),
-            ("inclusion", "", level.inclusion != Inclusion::NonInclusive, outer),
-            ("shared", "", level.shared, outer),
-        ];
-        for (field, value, is_set, caches_with_field) in fields {
-            if is_set && !caches_with_field.contains(&name) {
-                let problem = format!("{value}is only for {}", caches_with_field.join(", "));
-                return refuse(format!("{name}.{field}"), problem);
+    for (cache, level) in caches(model) {
+        for RestrictedField { name, value, is_set, caches } in &RESTRICTED_FIELDS {
+            if is_set(level) && !caches.contains(&cache) {
+                let value = value.map(|value| format!("{value} ")).unwrap_or_default();
+                let problem = format!("{value}is only for {}", caches.join(", "));
+                return refuse(format!("{cache}.{name}"), problem);
             }
         }
     }

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::ops::Range;
 
 use machine::VirtualAddress;
-use machine::block_trace::{BlockCode, BlockRun, Event};
+use machine::block_trace::{BlockCode, BlockRun, TraceEntry};
 use machine::core::{Access, Template};
 
 /// The buffer is written to the file when it has this many bytes.
@@ -79,7 +79,7 @@ impl BlockTrace {
             Err(code) => {
                 let instructions = std::mem::take(&mut code.instructions);
                 let code = BlockCode { spans: code.spans, instructions };
-                Event::Code(code).write(&mut self.buffer);
+                TraceEntry::Code(code).write(&mut self.buffer);
                 *entry = Ok(self.next_number);
                 self.next_number += 1;
                 self.next_number - 1
@@ -87,19 +87,19 @@ impl BlockTrace {
         };
         let accesses = accesses.iter().filter(|access| u32::from(access.instruction) < end);
         let accesses = accesses.copied().collect();
-        self.event(&Event::Run(BlockRun { block, first, instructions: end, next, accesses }));
+        self.add(&TraceEntry::Run(BlockRun { block, first, instructions: end, next, accesses }));
         self.remaining -= executed.min(self.remaining);
         if self.remaining == 0 {
             self.flush();
         }
     }
 
-    /// Adds an event to the trace, if the trace has started and is not full.
-    pub(crate) fn event(&mut self, event: &Event) {
+    /// Adds an entry to the trace, if the trace has started and is not full.
+    pub(crate) fn add(&mut self, entry: &TraceEntry) {
         if self.skip > 0 || self.remaining == 0 {
             return;
         }
-        event.write(&mut self.buffer);
+        entry.write(&mut self.buffer);
         if self.buffer.len() >= BUFFER_BYTES {
             self.flush();
         }
@@ -139,7 +139,7 @@ mod tests {
         let file = File::create_new(&path).expect("a file");
         let mut trace = BlockTrace::new(file, 0, 1_000_000);
         let run = BlockRun { instructions: 1, ..BlockRun::default() };
-        trace.event(&Event::Run(run));
+        trace.add(&TraceEntry::Run(run));
         let length = || std::fs::metadata(&path).expect("a file").len();
         assert_eq!(length(), 0, "less than a part");
         trace.finish();

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use machine::block_trace::Event;
+use machine::block_trace::TraceEntry;
 use machine::core::{Access, AccessMode, ExecutedBlock, Memory, Template};
 use machine::memory::{GlobalPages, LinuxPort, MemoryPort, MemorySystem, PageSize, TlbFlush};
 use machine::{Cycle, Instructions, PhysicalAddress, VirtualAddress};
@@ -167,7 +167,7 @@ impl Pipeline {
     /// The vCPU takes an interrupt or exception instead of the instruction at `next`.
     pub(crate) fn interrupt(&mut self, next: VirtualAddress) {
         self.finish_block(next);
-        self.trace_event(&Event::Interrupt);
+        self.add_to_trace(&TraceEntry::Interrupt);
         self.core.interrupt();
     }
 
@@ -223,18 +223,18 @@ impl Pipeline {
         let system = unsafe { &mut *self.system };
         if system.global_pages(self.cpu) != pages {
             system.set_global_pages(self.cpu, pages);
-            self.trace_event(&Event::GlobalPages(pages));
+            self.add_to_trace(&TraceEntry::GlobalPages(pages));
         }
     }
 
     /// Passes a change of the vCPU's address translations on to pages, core and memory system.
     pub(crate) fn change_translations(&mut self, change: Change) {
         self.pages.change(change);
-        if let Some((space, page_tables)) = change.space {
-            self.trace_event(&Event::Space(space, page_tables));
+        if let Some((pcid, page_tables)) = change.space {
+            self.add_to_trace(&TraceEntry::Space { pcid, page_tables });
         }
         if let Some(flush) = change.flush {
-            self.trace_event(&Event::Flush(flush));
+            self.add_to_trace(&TraceEntry::Flush(flush));
         }
         self.core.forget_translations();
         // SAFETY: never freed; one thread uses it, and no use is nested in another.
@@ -288,11 +288,11 @@ impl Pipeline {
         self.accesses.clear();
     }
 
-    /// Adds an event to the trace, if there is a trace.
-    fn trace_event(&mut self, event: &Event) {
+    /// Adds an entry to the trace, if there is a trace.
+    fn add_to_trace(&mut self, entry: &TraceEntry) {
         // SAFETY: null, or valid until the process ends; one thread uses it, and no use is nested in another.
         if let Some(trace) = unsafe { self.trace.as_mut() } {
-            trace.event(event);
+            trace.add(entry);
         }
     }
 

@@ -346,10 +346,12 @@ impl<'s> Chart<'s> {
     }
 
     /// Writes text into the plot, in a box of the background's colour. The middle of the text is at `point`.
-    pub fn boxed_text(&mut self, text: &str, point: (f64, f64)) -> Result<(), Undrawn> {
+    pub fn draw_boxed_text(&mut self, text: &str, point: (f64, f64)) -> Result<(), Undrawn> {
+        const PADDING_X_PIXELS: f64 = 3.0;
+        const PADDING_Y_PIXELS: f64 = 2.0;
         let (x, y) = self.position(point);
-        let half_width = units(text_width(text, TEXT_SIZE) / 2.0 + 3.0);
-        let half_height = units(TEXT_SIZE / 2.0 + 2.0);
+        let half_width = units(text_width(text, TEXT_SIZE) / 2.0 + PADDING_X_PIXELS);
+        let half_height = units(TEXT_SIZE / 2.0 + PADDING_Y_PIXELS);
         let corners = [(x - half_width, y - half_height), (x + half_width, y + half_height)];
         self.area.draw(&Rectangle::new(corners, PAPER.filled()))?;
         self.area.draw_text(text, &text_style(TEXT_SIZE, INK).pos(anchored(HPos::Center)), (x, y))

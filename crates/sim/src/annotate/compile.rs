@@ -46,6 +46,8 @@ const INTEGERS: [(&str, u8, bool); 10] = [
     ("int", 4, true),
     ("long", 8, true),
 ];
+/// Why types and parameters are unknown.
+const NO_TYPE_INFORMATION: &str = "this kernel has no type information (CONFIG_DEBUG_INFO_BTF)";
 /// Maximum length of a recorded text, bytes.
 const TEXT_BYTES: u8 = TEXT_BYTES_MAX as u8;
 
@@ -120,8 +122,9 @@ impl<'a> Compiler<'a> {
     /// The kernel's types. Fails if the kernel has none.
     fn btf(&self) -> Result<&'a Btf> {
         self.scope.facts.btf.as_ref().ok_or_else(|| {
-            let reason = "this kernel has no type information (CONFIG_DEBUG_INFO_BTF)";
-            invalid(format!("{reason}: registers, numbers and casts to u8 ... s64 can be recorded"))
+            invalid(format!(
+                "{NO_TYPE_INFORMATION}: registers, numbers and casts to u8 ... s64 can be recorded"
+            ))
         })
     }
 
@@ -163,8 +166,10 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Compiles a name: a register, `current`, or a parameter of the function, looked up in this order. The error for an
-    /// unknown name lists the known names.
+    /// Compiles a name: a register, `current` (the running task's `task_struct`), or a parameter of the function, looked up
+    /// in this order.
+    ///
+    /// The error for an unknown name lists the known names, and says why parameters are missing.
     fn compile_name(&mut self, name: &str) -> Result<Meaning> {
         let half_register = LOWER_HALF_REGISTERS.iter().find(|(half, _)| *half == name);
         let register = half_register.map_or(name, |(_, full)| full);
@@ -176,18 +181,32 @@ impl<'a> Compiler<'a> {
         if name == "current" {
             return self.compile_current();
         }
-        let parameters = self.scope.function.zip(self.scope.facts.btf.as_ref());
-        let parameters = parameters.and_then(|(function, btf)| btf.parameters(function));
-        let parameters = parameters.unwrap_or_default();
-        if let Some(parameter) = parameters.iter().find(|parameter| parameter.name == name) {
+        let parameters = self.parameters();
+        let known = parameters.as_deref().unwrap_or_default();
+        if let Some(parameter) = known.iter().find(|parameter| parameter.name == name) {
             return self.compile_parameter(parameter);
         }
-        let parameter_names = parameters.iter().map(|parameter| parameter.name.as_str());
-        let all_names: Vec<&str> = parameter_names.chain(REGISTERS).chain(["current"]).collect();
+        let parameter_names = known.iter().map(|parameter| parameter.name.as_str());
+        let names: Vec<&str> = parameter_names.chain(["current"]).chain(REGISTERS).collect();
+        let reason = parameters.as_ref().err();
+        let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
         Err(invalid(format!(
-            "{name}: there is no such register or parameter; {}",
-            all_names.join(", ")
+            "{name}: no register or parameter has this name{reason}; known: {}, and the lower halves eax to r15d",
+            names.join(", ")
         )))
+    }
+
+    /// The parameters of the function at whose first instruction the values are recorded. The error says why they are not
+    /// known.
+    fn parameters(&self) -> std::result::Result<Vec<Parameter>, String> {
+        let function = self.scope.function.ok_or(
+            "parameters can be recorded only at the first instruction of a function that has a name",
+        )?;
+        let btf = self.scope.facts.btf.as_ref().ok_or_else(|| {
+            format!("the parameters of {function} are unknown: {NO_TYPE_INFORMATION}")
+        })?;
+        btf.parameters(function)
+            .ok_or_else(|| format!("the kernel's type information does not describe {function}"))
     }
 
     /// Emits the steps that load a parameter of the function at its first instruction, and returns the value's meaning.

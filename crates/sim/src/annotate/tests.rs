@@ -124,7 +124,20 @@ fn parameters_have_the_types_of_the_function() {
     assert_eq!(program("str(name)"), "reg:rsi text:32");
     assert_eq!(program("task->comm"), "reg:rdx add:10 text:16");
     assert_eq!(program("str(task->comm)"), "reg:rdx add:10 text:32");
-    assert!(error("do_open+1: record dfd").contains("no such register"));
+    let at_other_place = error("do_open+1: record dfd");
+    let reason =
+        "(parameters can be recorded only at the first instruction of a function that has a name)";
+    let unknown =
+        format!("dfd: no register or parameter has this name {reason}; known: current, rax,");
+    assert!(at_other_place.contains(&unknown), "{at_other_place}");
+    let other_name = error("do_open: record fd");
+    let known = "fd: no register or parameter has this name; known: dfd, name, task, current, rax,";
+    assert!(other_name.contains(known), "{other_name}");
+    assert!(other_name.contains("and the lower halves eax to r15d"), "{other_name}");
+    let without_types = GuestFacts { btf: None, ..facts() };
+    let unknown = read_with(&without_types, &["do_open: record dfd"]).unwrap_err().to_string();
+    let reason = "(the parameters of do_open are unknown: this kernel has no type information";
+    assert!(unknown.contains(reason), "{unknown}");
 }
 
 #[test]

@@ -135,7 +135,7 @@ impl BareNoise {
             let mut quantum = Quantum::untraced(output.ns(start), time_ns);
             // Without a kernel there are no faults, and nothing else takes time.
             quantum.faulted = Some(false);
-            quantum.set_named(&mut [], Some(std::iter::empty()));
+            quantum.attribute(&mut [], Some(std::iter::empty()));
             fixed.add(quantum, quanta_per_block);
         }
         fixed

@@ -1,4 +1,5 @@
-//! Keeps the cache within its limit: evicts derived entries, the least recently used first.
+//! Keeps the cache within its limit: evicts derived entries, the least recently used first. A recently used entry is
+//! evicted only after all entries that were used before it.
 //!
 //! `checkpoint::ready` evicts after it has kept a machine; `irqlab sim cache` lists, limits and prunes. Other
 //! processes use the cache at the same time: an entry is removed only under its lock, and disappears under one
@@ -92,7 +93,8 @@ impl Cache {
     }
 
     /// Removes derived entries, the least recently used first, until the others are within the limit. Entries stay if
-    /// they are in use or were used within [`GRACE`]. Also removes what killed processes left.
+    /// they are in use or were used within [`GRACE`]; so the cache may stay over its limit. Also removes what killed
+    /// processes left.
     pub(crate) fn evict(&self, progress: Progress) {
         self.remove_leftovers();
         let removed = self.shrink(self.limit_bytes(), GRACE);
@@ -120,7 +122,7 @@ impl Cache {
                 "the cache has no entry {name} (irqlab sim cache list prints the names)"
             )));
         }
-        if self.remove(name, Duration::ZERO) {
+        if self.remove_if_unused(name, Duration::ZERO) {
             return Ok(());
         }
         Err(SimError::Invalid(format!(
@@ -170,31 +172,37 @@ impl Cache {
         if path.is_dir() { remove_directory(&path).is_ok() } else { fs::remove_file(&path).is_ok() }
     }
 
-    /// Removes the derived entries that were used least recently, until the others have at most `limit_bytes`. Returns
-    /// the removed names.
+    /// Removes derived entries, the least recently used first, until the others have at most `limit_bytes`. Skips
+    /// entries that are in use or were used within `grace`. Returns the removed names.
     fn shrink(&self, limit_bytes: u64, grace: Duration) -> Vec<String> {
-        let derived = self.entries().into_iter().filter(|entry| entry.kind == EntryKind::Derived);
-        let mut kept_bytes = 0;
+        let mut derived = self.entries();
+        derived.retain(|entry| entry.kind == EntryKind::Derived);
+        let mut kept_bytes: u64 = derived.iter().map(|entry| entry.bytes).sum();
         let mut removed = Vec::new();
-        for entry in derived {
-            if kept_bytes + entry.bytes <= limit_bytes || !self.remove(&entry.name, grace) {
-                kept_bytes += entry.bytes;
-            } else {
+        // The least recently used entry is the last one.
+        for entry in derived.into_iter().rev() {
+            if kept_bytes <= limit_bytes {
+                break;
+            }
+            if self.remove_if_unused(&entry.name, grace) {
+                kept_bytes -= entry.bytes;
                 removed.push(entry.name);
             }
         }
         removed
     }
 
-    /// Removes an entry unless it is in use or was used within `grace`. Returns whether it was removed.
-    fn remove(&self, name: &str, grace: Duration) -> bool {
+    /// Removes an entry unless it is in use or was used within `grace`. A last use in the future counts as a use now.
+    /// Returns whether the entry was removed.
+    fn remove_if_unused(&self, name: &str, grace: Duration) -> bool {
         let path = self.path(name);
         // Another process may have used the entry since the entries were listed.
         let entry = examine(&path, name.to_owned());
         if entry.is_none_or(|entry| entry.last_used.elapsed().unwrap_or_default() < grace) {
             return false;
         }
-        let Ok(_locked) = in_use::lock_unused(&path) else { return false };
+        // Held until the entry is gone.
+        let Ok(_lock) = in_use::lock_unused(&path) else { return false };
         if path.is_dir() { self.discard(name).is_ok() } else { fs::remove_file(&path).is_ok() }
     }
 
@@ -302,6 +310,20 @@ mod tests {
         assert_eq!(names(&cache), ["ready-a", "ready-b", "checkpoint-x"]);
         assert!(lines.borrow()[0].contains("1 entry removed"), "{lines:?}");
         cache.evict(&|line| panic!("{line}"));
+    }
+
+    #[test]
+    fn a_large_entry_is_not_evicted_before_a_small_one_that_was_used_earlier() {
+        let (_scratch, cache) = cache();
+        for (name, bytes, hours) in
+            [("ready-new", 3000, 1), ("ready-large", 20_000, 2), ("ready-old", 1000, 3)]
+        {
+            add(&cache, name, bytes, hours);
+        }
+        assert_eq!(cache.shrink(23_000, GRACE), ["ready-old"]);
+        add(&cache, "ready-old", 1000, 3);
+        assert_eq!(cache.shrink(16_000, GRACE), ["ready-old", "ready-large"]);
+        assert_eq!(names(&cache), ["ready-new"]);
     }
 
     #[test]

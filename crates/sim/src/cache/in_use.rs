@@ -59,7 +59,8 @@ pub(crate) fn hold(entry: &Path) -> bool {
     true
 }
 
-/// Locks an entry before its removal. `Ok(None)` for an entry without a [`used_file`], `Err` for an entry in use.
+/// Locks an entry before its removal, until the file is dropped. `Ok(None)` for an entry without a [`used_file`], or whose
+/// file cannot be opened: nothing locks it then. `Err` for an entry in use.
 pub(super) fn lock_unused(entry: &Path) -> Result<Option<File>, InUse> {
     match used_file(entry).map(File::open) {
         Some(Ok(file)) => match flock(&file, FlockOperation::NonBlockingLockExclusive) {

@@ -79,13 +79,16 @@ impl Cache {
         Ok(Cache { root, makes_no_directory: false })
     }
 
-    /// Returns the path of an entry.
+    /// Returns the path of an entry. The entry may not exist. The empty name gives the path of the cache itself.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
-    /// Takes the lock of this name. Reports a wait to `progress`.
+    /// Takes the lock of this name. If another process has it, reports that to `progress` and waits without a time limit;
+    /// the kernel releases the lock when that process ends.
+    ///
+    /// Fails if the file of the lock cannot be written.
     pub(crate) fn lock(&self, name: &str, progress: Progress) -> Result<Lock> {
         let path = self.path(&format!("{name}.lock"));
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
@@ -103,6 +106,8 @@ impl Cache {
     ///
     /// If two processes make the same directory, the second one waits for the first one. What a killed process left of
     /// it is removed.
+    ///
+    /// Fails as `make` does, if the cache cannot be written, and with [`ONLY`] if the directory does not exist.
     pub(crate) fn directory(
         &self,
         name: &str,
@@ -168,7 +173,7 @@ impl Cache {
         self.replace_directory_locked(name, make)
     }
 
-    /// Like [`Cache::directory`], but replaces an existing directory.
+    /// Like [`Cache::directory`], but replaces an existing directory. If `make` fails, the existing one stays.
     pub(crate) fn replace_directory(
         &self,
         name: &str,
@@ -179,7 +184,10 @@ impl Cache {
         self.replace_directory_locked(name, make)
     }
 
-    /// Makes a directory and replaces an existing one. The caller holds its lock.
+    /// Makes a directory and replaces an existing one. The caller holds its lock. For a moment between two renames, readers
+    /// find neither of them.
+    ///
+    /// Fails with [`SimError::Missing`] if [`ONLY`] is set.
     fn replace_directory_locked(
         &self,
         name: &str,
@@ -209,7 +217,7 @@ impl Cache {
 
     /// Writes a file whose name is `PREFIX-KEY` with the suffix, where the key is a hash of its content.
     /// Returns its path, and the SHA-256 of the content in hexadecimal. The file is not evicted while this
-    /// process lives.
+    /// process lives. A file with other content under this name is replaced: it is damaged.
     pub(crate) fn keyed(
         &self,
         prefix: &str,
@@ -229,7 +237,7 @@ impl Cache {
         Ok((path, sha256))
     }
 
-    /// Writes a file. Replaces an existing file of this name.
+    /// Writes a file. Replaces an existing file of this name, in one step: readers find the old content or the new one.
     pub(crate) fn file(&self, name: &str, bytes: &[u8]) -> Result<PathBuf> {
         let path = self.path(name);
         outputs::write(&path, bytes, Existing::Replaced).map_err(SimError::file(&path))?;
@@ -265,6 +273,8 @@ pub(crate) fn check_checkpoint_name(name: &str) -> Result<()> {
 }
 
 /// Checks that a user may give this name to an entry. `thing`: what the name is for, in the error message.
+///
+/// Fails with [`SimError::Invalid`], which names the allowed characters or the reserved suffix.
 pub(crate) fn check_name(name: &str, thing: &str) -> Result<()> {
     let is_allowed = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '-' | '_' | '.');
     let is_name = !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_allowed);

@@ -149,7 +149,8 @@ pub struct Checkpoint {
     fields_crc32: u32,
 }
 
-/// Boots a machine until it is ready and saves it under a name; replaces a checkpoint of that name.
+/// Boots a machine until it is ready and saves it under a name; replaces a checkpoint of that name. After an error, the
+/// earlier checkpoint of that name stays.
 ///
 /// Fails as [`boot::follow`] does, and if the state cannot be written.
 pub fn create(
@@ -182,8 +183,8 @@ struct Boot<'a> {
     alarm_s: u32,
 }
 
-/// Boots a machine, at the level `fast`, to the marker after which its first process waits for a request;
-/// saves it there in the directory `staging`. `stop` ends the boot early, with [`SimError::Stopped`].
+/// Boots a machine, at the level `fast` (with a PMU: `count`), to the marker after which its first process waits for a
+/// request; saves it there in the directory `staging`. `stop` ends the boot early, with [`SimError::Stopped`].
 fn save_when_ready(
     cache: &Cache,
     qemu: &Qemu,
@@ -251,9 +252,9 @@ fn describe(
     Ok(checkpoint)
 }
 
-/// Reads the description of a checkpoint.
+/// Reads the description of a checkpoint, and checks all its files.
 ///
-/// Fails when there is none, or its files are damaged.
+/// Fails with [`SimError::Checkpoint`] when there is none (the message lists the others), or its files are damaged.
 pub fn open(cache: &Cache, name: &str) -> Result<Checkpoint> {
     check_checkpoint_name(name)?;
     let directory = cache.path(&directory(name));
@@ -268,7 +269,8 @@ pub fn open(cache: &Cache, name: &str) -> Result<Checkpoint> {
     })
 }
 
-/// Returns the names of the checkpoints in the cache.
+/// Returns the names of the checkpoints in the cache, sorted. A damaged checkpoint is among them. Empty if the cache cannot
+/// be read.
 #[must_use]
 pub fn list(cache: &Cache) -> Vec<String> {
     let Ok(entries) = fs::read_dir(cache.path("")) else { return Vec::new() };
@@ -325,13 +327,14 @@ impl Checkpoint {
         Ok(crc32fast::hash(&text))
     }
 
-    /// Returns the size of the state in bytes.
+    /// Returns the size of the machine's state in bytes, without its disks.
     #[must_use]
     pub fn state_bytes(&self) -> u64 {
         self.files.get(STATE).map_or(0, |state| state.bytes)
     }
 
-    /// Checks that the checkpoint belongs to this QEMU and this machine.
+    /// Checks that the checkpoint belongs to this QEMU and this machine. The sets of devices are compared only if nothing
+    /// else differs, because options that differ change them, too.
     ///
     /// Fails with [`SimError::Checkpoint`], which names each difference.
     pub fn check(&self, name: &str, qemu: &Qemu, machine: &Machine) -> Result<()> {
@@ -468,12 +471,21 @@ pub fn start(
 
 /// Waits until QEMU has read all the state of a restored machine, and continues the machine. The machine was
 /// stopped when it was saved.
+///
+/// Fails if QEMU has not read the state within [`RESTORE_TIMEOUT`], reports an error, or ends.
 fn resume(vm: &mut Vm) -> Result<()> {
     let deadline = Instant::now() + RESTORE_TIMEOUT;
     loop {
         let answer = vm.command("query-status", &Value::Null, MONITOR_TIMEOUT)?;
         match answer["status"].as_str() {
-            Some("inmigrate") if Instant::now() < deadline => std::thread::sleep(RESTORE_POLL),
+            Some("inmigrate") if Instant::now() >= deadline => {
+                let seconds = RESTORE_TIMEOUT.as_secs();
+                let reason = format!(
+                    "the state cannot be restored: QEMU did not read it within {seconds} s"
+                );
+                return Err(vm.failure(&reason));
+            }
+            Some("inmigrate") => std::thread::sleep(RESTORE_POLL),
             Some("paused") => {
                 return vm.command("cont", &Value::Null, MONITOR_TIMEOUT).map(drop);
             }

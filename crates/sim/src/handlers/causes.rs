@@ -43,8 +43,8 @@ pub(super) struct Causes {
 impl Causes {
     pub(super) fn on_cpu(cpu: &CpuUse, parties: &Parties<'_>) -> Causes {
         let senders = &parties.region.senders;
-        let calls = Starts::of(cpu, |context| CALL_FUNCTION.contains(&context));
-        let reschedules = Starts::of(cpu, |context| context == RESCHEDULE);
+        let calls = Starts::find(cpu, |context| CALL_FUNCTION.contains(&context));
+        let reschedules = Starts::find(cpu, |context| context == RESCHEDULE);
         let mut by_span: BTreeMap<usize, Vec<Party>> = BTreeMap::new();
         let mut add = |span: Option<usize>, cause| {
             if let Some(span) = span {
@@ -133,7 +133,7 @@ struct Starts {
 }
 
 impl Starts {
-    fn of(cpu: &CpuUse, is_wanted: impl Fn(KernelContext) -> bool) -> Starts {
+    fn find(cpu: &CpuUse, is_wanted: impl Fn(KernelContext) -> bool) -> Starts {
         let wanted = cpu.spans.iter().enumerate().filter(|(_, span)| is_wanted(span.context));
         let times = |(index, span): (usize, &SpanUse)| {
             let end = span.ended_at_cycles;

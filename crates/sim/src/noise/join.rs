@@ -183,7 +183,7 @@ impl Join<'_, '_> {
         fixed
     }
 
-    /// Fills in who took time from a quantum (`named_ns`, `main`, `entered`, `faulted`), and returns its cycles. Unaccounted
+    /// Fills in who took time from a quantum (`attributed_ns`, `main`, `entered`, `faulted`), and returns its cycles. Unaccounted
     /// time has a part of its own, so it counts as named. `pieces`: those of the quantum; `before`: those between the previous
     /// quantum and this one.
     fn attribute_quantum(
@@ -205,7 +205,7 @@ impl Join<'_, '_> {
                 entered_contexts.push(*number);
             }
         }
-        quantum.set_named(&mut parts, (!is_switched).then_some(entered_contexts.into_iter()));
+        quantum.attribute(&mut parts, (!is_switched).then_some(entered_contexts.into_iter()));
         let faults = |piece: &Piece| piece.context == PAGE_FAULT && piece.task == task;
         quantum.faulted = Some(pieces.iter().any(faults));
         let cycles = |pieces_of_loop: bool| -> u64 {

@@ -65,12 +65,14 @@ pub struct SimSignal {
     settings: SimSignalSettings,
     /// Windows and seeds that will be requested, in this order.
     planned: VecDeque<(Window, u64)>,
-    /// Outcomes that were measured before their request.
+    /// Outcomes that were measured before their request, without those of a stop.
     ahead: VecDeque<((Window, u64), Outcome)>,
-    /// Settings that a guest reported.
+    /// Settings that the guest of the last requested window reported.
     found: Map<String, Json>,
     notices: Vec<String>,
+    /// Number of requested windows; a machine measured each of them.
     machines: u64,
+    /// Their time on the host's clock. Machines that ran at the same time add up.
     wall: Duration,
 }
 
@@ -213,7 +215,7 @@ impl SimSignal {
         let mut guest_report = response
             .window
             .filter(|guest_window| guest_window.measured.window() == window)
-            .ok_or_else(|| BenchError::Failed("the guest measured another window".to_owned()))?;
+            .ok_or_else(another_window)?;
         if let Some(cards) = settings.guest.machine.nics {
             check_cards(cards, &guest_report.facts).map_err(BenchError::Failed)?;
         }
@@ -228,7 +230,7 @@ impl SimSignal {
         }))
     }
 
-    /// Runs the machines of the next windows, several at the same time.
+    /// Runs the machines of the next planned windows, several at the same time, and removes the windows from the plan.
     fn measure_ahead(&mut self) {
         let count = self.settings.jobs.count * ROUNDS_AHEAD;
         let windows: Vec<(Window, u64)> =
@@ -241,28 +243,36 @@ impl SimSignal {
         self.ahead.extend(measured.filter(|(_, outcome)| !matches!(outcome, Ok(None))));
     }
 
-    /// Returns the measurement of a window: one made ahead, or a new one.
-    fn take(&mut self, window: Window, seed: u64) -> Result<MeasuredWindow, BenchError> {
+    /// Returns the measurement of a window. If the window is planned, first measures the next planned windows, several at a
+    /// time; `lab` requests them in the planned order, so this one is among them. A window that is not planned, or whose
+    /// measurement was stopped, is measured alone.
+    ///
+    /// Fails as [`SimSignal::run_or_again`] does, and if the user asks to stop.
+    fn measured_window(&mut self, window: Window, seed: u64) -> Result<MeasuredWindow, BenchError> {
         let key = (window, seed);
         if self.planned.contains(&key) {
             self.measure_ahead();
         }
-        let ahead = self.ahead.iter().position(|(known, _)| *known == key);
-        let outcome = ahead.and_then(|index| self.ahead.remove(index)).map(|(_, outcome)| outcome);
-        let window_run = match outcome {
-            Some(outcome) => outcome?,
-            None => self.run_or_again(window, seed)?,
+        let position = self.ahead.iter().position(|(known, _)| *known == key);
+        let outcome = match position.and_then(|position| self.ahead.remove(position)) {
+            Some((_, outcome)) => outcome,
+            None => self.run_or_again(window, seed),
         };
-        let window_run = window_run.ok_or_else(|| BenchError::Failed("stopped".to_owned()))?;
+        let window_run = outcome?.ok_or_else(|| BenchError::Failed("stopped".to_owned()))?;
+        self.add_facts(&window_run);
+        Ok(window_run.window.measured)
+    }
+
+    /// Adds a requested window to the facts of the run. Windows that were measured and never requested do not count.
+    fn add_facts(&mut self, window_run: &WindowRun) {
         self.machines += 1;
         self.wall += window_run.wall;
-        self.found = window_run.window.facts;
-        for notice in window_run.notices {
-            if !self.notices.contains(&notice) {
-                self.notices.push(notice);
+        self.found = window_run.window.facts.clone();
+        for notice in &window_run.notices {
+            if !self.notices.contains(notice) {
+                self.notices.push(notice.clone());
             }
         }
-        Ok(window_run.window.measured)
     }
 }
 
@@ -280,7 +290,7 @@ fn irqs(named: Option<Json>) -> Vec<u32> {
     named.and_then(|json| serde_json::from_value(json).ok()).unwrap_or_default()
 }
 
-/// Returns the error for a window of another kind than requested. [`SimSignal::run`] has refused it before.
+/// Returns the error for another window than requested. [`SimSignal::run`] refuses it; so no caller gets another kind.
 fn another_window() -> BenchError {
     BenchError::Failed("the guest measured another window".to_owned())
 }
@@ -361,7 +371,7 @@ impl SignalBench for SimSignal {
     }
 
     fn rate_window(&mut self, point: &RatePoint, seed: u64) -> Result<RateWindow, BenchError> {
-        match self.take(Window::Rate(*point), seed)? {
+        match self.measured_window(Window::Rate(*point), seed)? {
             MeasuredWindow::Rate(window) => Ok(window),
             _ => Err(another_window()),
         }
@@ -372,7 +382,7 @@ impl SignalBench for SimSignal {
         point: &TransferPoint,
         seed: u64,
     ) -> Result<TransferWindow, BenchError> {
-        match self.take(Window::Transfer(*point), seed)? {
+        match self.measured_window(Window::Transfer(*point), seed)? {
             MeasuredWindow::Transfer(window) => Ok(window),
             _ => Err(another_window()),
         }
@@ -383,7 +393,7 @@ impl SignalBench for SimSignal {
         point: &RoundTripPoint,
         seed: u64,
     ) -> Result<RoundTripWindow, BenchError> {
-        match self.take(Window::RoundTrip(*point), seed)? {
+        match self.measured_window(Window::RoundTrip(*point), seed)? {
             MeasuredWindow::RoundTrip(window) => Ok(window),
             _ => Err(another_window()),
         }

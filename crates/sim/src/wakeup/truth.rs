@@ -1,5 +1,5 @@
-//! The exact parts of wake-ups in a guest in which the live bench's probes run: what the bench would report if its probes
-//! took the time of each event when the event happens.
+//! The exact parts of wake-ups, from the simulator, in a guest in which the live bench's probes run. A probe reads the clock
+//! some time after its event; here each event has its own time.
 //!
 //! A context lasts from the call of the BPF programs at its entry to the call of those at its exit. The kernel wakes the
 //! thread, and switches to a task, when it calls the programs of these tracepoints. The plugin follows these calls, and
@@ -25,7 +25,7 @@ const VECTOR_PROBE: u32 = 3;
 /// The vector of the local timer's interrupt.
 const LOCAL_TIMER: u8 = 0xec;
 
-/// Time from a start to an end (exclusive), by the time-stamp counter.
+/// Time from a start to an end (exclusive), by the simulated time-stamp counter, which counts nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Interval {
     pub(super) start: u64,
@@ -83,20 +83,22 @@ struct TaskStart {
     task: KernelContext,
 }
 
-/// A part of a wake-up. `probes_ns` is the time of BPF programs in it, and `host_ns` the withheld time.
+/// A part of a wake-up, with its exact length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TruePart {
+pub(super) struct WakeUpPart {
     pub(super) part: Part,
     pub(super) length_ns: u64,
+    /// Time of BPF programs in the part.
     pub(super) probes_ns: u64,
+    /// Time in the part for which the host withheld the CPU.
     pub(super) host_ns: u64,
 }
 
-/// A wake-up to divide.
+/// The times of a wake-up that can be divided into parts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct TrueWindow {
+pub(super) struct WakeUpTimes {
     /// From the due time to the thread's reading of the clock.
-    pub(super) time: Interval,
+    pub(super) interval: Interval,
     /// The kernel's number of the thread.
     pub(super) thread: u32,
     /// When the kernel woke the thread; `None` if it did not sleep.
@@ -131,77 +133,86 @@ impl<'a> CpuTruth<'a> {
         }
     }
 
-    /// The parts of a wake-up in the order of time. They add up to its time. A part ends where a context, a probe or a task
-    /// starts or ends, and where the kernel wakes the thread. Adds contexts and tasks to `names`.
+    /// Divides a wake-up into parts, in the order of time; they add up to its length. Neighbours with the same stage and the
+    /// same runner are one part. Adds contexts and tasks to `names`.
     pub(super) fn parts(
         &self,
-        window: TrueWindow,
+        wake_up: WakeUpTimes,
         names: &mut Names<'_>,
         account: &Accounting,
-    ) -> Vec<TruePart> {
-        let mut boundaries = vec![window.time.start, window.time.end];
-        let contexts: Vec<(Interval, KernelContext)> = self.contexts_in(window.time).collect();
-        let probes = in_order(&self.probes, window.time);
-        for interval in contexts.iter().map(|(interval, _)| interval).chain(probes) {
-            boundaries.extend([interval.start, interval.end]);
-        }
-        boundaries.extend(
-            self.tasks.iter().map(|start| start.tsc).filter(|tsc| window.time.contains(*tsc)),
-        );
-        boundaries.extend(window.woken_tsc);
-        boundaries.retain(|tsc| window.time.start <= *tsc && *tsc <= window.time.end);
-        boundaries.sort_unstable();
-        boundaries.dedup();
-        let mut parts: Vec<TruePart> = Vec::new();
-        for boundary_pair in boundaries.windows(2) {
-            let (start, length_ns) = (boundary_pair[0], boundary_pair[1] - boundary_pair[0]);
-            let time = Interval { start, end: boundary_pair[1] };
-            let host_ns = self.withheld.iter().map(|withheld| withheld.overlap_ns(time)).sum();
-            let context = contexts.iter().filter(|(interval, _)| interval.contains(start));
-            let (context_start, context) = context
-                .max_by_key(|(interval, _)| interval.start)
-                .map(|(interval, context)| (interval.start, *context))
-                .unzip();
-            let task = self.task_at(start);
-            let running = names.running((context.unwrap_or(task), task), window.thread, account);
-            let part = Part { stage: self.stage(start, window), running };
-            // A context that begins within a probe interrupts the probe.
-            let context_start = context_start.unwrap_or(0);
-            let is_probe =
-                probes.iter().any(|probe| probe.contains(start) && probe.start >= context_start);
-            let probes_ns = if is_probe { length_ns } else { 0 };
-            match parts.last_mut() {
-                Some(previous) if previous.part == part => {
-                    previous.length_ns += length_ns;
-                    previous.probes_ns += probes_ns;
-                    previous.host_ns += host_ns;
-                }
-                _ => parts.push(TruePart { part, length_ns, probes_ns, host_ns }),
-            }
+    ) -> Vec<WakeUpPart> {
+        let overlapping = self.overlapping(wake_up.interval);
+        let mut parts: Vec<WakeUpPart> = Vec::new();
+        for boundary_pair in self.boundaries(wake_up, &overlapping).windows(2) {
+            let piece = Interval { start: boundary_pair[0], end: boundary_pair[1] };
+            let runner = overlapping.context_at(piece.start);
+            let task = self.task_at(piece.start);
+            let context = runner.map_or(task, |(_, context)| context);
+            let running = names.running((context, task), wake_up.thread, account);
+            let length_ns = piece.end - piece.start;
+            let context_start = runner.map_or(0, |(interval, _)| interval.start);
+            let is_probe = overlapping.is_probe_at(piece.start, context_start);
+            push_or_merge(
+                &mut parts,
+                WakeUpPart {
+                    part: Part { stage: self.stage(piece.start, wake_up), running },
+                    length_ns,
+                    probes_ns: if is_probe { length_ns } else { 0 },
+                    host_ns: overlapping.withheld_ns(piece),
+                },
+            );
         }
         parts
     }
 
-    /// How often the host began to withhold the CPU from the first due time of `windows` to the end of the last wake-up.
-    pub(super) fn withheld_count(&self, windows: &[(u64, TrueWindow)]) -> u64 {
-        let times = windows.first().zip(windows.last());
+    fn overlapping(&self, interval: Interval) -> Overlapping<'_> {
+        let withheld = self.withheld.iter().filter(|withheld| withheld.overlap_ns(interval) > 0);
+        Overlapping {
+            contexts: self.contexts_in(interval).collect(),
+            probes: overlapping_probes(&self.probes, interval),
+            withheld: withheld.copied().collect(),
+        }
+    }
+
+    /// The times in a wake-up at which its stage or runner may change, ascending, each once: its start and its end, where a
+    /// context, a probe or a task starts or ends, and where the kernel wakes the thread.
+    fn boundaries(&self, wake_up: WakeUpTimes, overlapping: &Overlapping<'_>) -> Vec<u64> {
+        let Interval { start, end } = wake_up.interval;
+        let mut boundaries = vec![start, end];
+        let contexts = overlapping.contexts.iter().map(|(interval, _)| interval);
+        for interval in contexts.chain(overlapping.probes) {
+            boundaries.extend([interval.start, interval.end]);
+        }
+        let first = self.tasks.partition_point(|task| task.tsc < start);
+        let tasks = self.tasks[first..].iter().map(|task| task.tsc);
+        boundaries.extend(tasks.take_while(|tsc| *tsc < end));
+        boundaries.extend(wake_up.woken_tsc);
+        boundaries.retain(|tsc| start <= *tsc && *tsc <= end);
+        boundaries.sort_unstable();
+        boundaries.dedup();
+        boundaries
+    }
+
+    /// How often the host began to withhold the CPU from the first due time of `wake_ups` to the end of the last wake-up.
+    pub(super) fn withheld_count(&self, wake_ups: &[(u64, WakeUpTimes)]) -> u64 {
+        let times = wake_ups.first().zip(wake_ups.last());
         let time = times.map(|((_, first), (_, last))| Interval {
-            start: first.time.start,
-            end: last.time.end,
+            start: first.interval.start,
+            end: last.interval.end,
         });
         let in_time = |withheld: &&Interval| time.is_some_and(|time| time.contains(withheld.start));
         self.withheld.iter().filter(in_time).count() as u64
     }
 
     /// The stage of a wake-up at an instant.
-    fn stage(&self, tsc: u64, window: TrueWindow) -> Stage {
-        let is_thread = |task: KernelContext| is_task(task, window.thread);
+    fn stage(&self, tsc: u64, wake_up: WakeUpTimes) -> Stage {
+        let is_thread = |task: KernelContext| is_task(task, wake_up.thread);
         let has_cpu = is_thread(self.task_at(tsc));
-        let had_cpu = is_thread(self.task_at(window.time.start));
-        let switches = self.tasks.partition_point(|start| start.tsc <= window.time.start);
+        let had_cpu = is_thread(self.task_at(wake_up.interval.start));
+        let switches = self.tasks.partition_point(|start| start.tsc <= wake_up.interval.start);
         let switched = self.tasks[switches..].iter().find(|start| is_thread(start.task));
         let is_switched = switched.is_some_and(|start| start.tsc <= tsc);
-        match window.woken_tsc {
+        match wake_up.woken_tsc {
             Some(woken_tsc) if tsc < woken_tsc => Stage::Expiry,
             // A thread that kept the CPU needs no switch.
             _ if has_cpu && is_switched => Stage::Return,
@@ -213,26 +224,26 @@ impl<'a> CpuTruth<'a> {
     }
 
     /// The instants of a wake-up that occurred, each in ns after the due time. Empty if the thread did not sleep.
-    pub(super) fn instants(&self, window: TrueWindow) -> Vec<(Instant, u64)> {
-        let Some(woken_tsc) = window.woken_tsc else { return Vec::new() };
+    pub(super) fn instants(&self, wake_up: WakeUpTimes) -> Vec<(Instant, u64)> {
+        let Some(woken_tsc) = wake_up.woken_tsc else { return Vec::new() };
         let timer = KernelContext::Interrupt(LOCAL_TIMER);
         let seen_tsc = self
-            .contexts_in(window.time)
+            .contexts_in(wake_up.interval)
             .filter(|(interval, context)| *context == timer && interval.contains(woken_tsc))
             .map(|(interval, _)| interval.start)
             .max();
         let entered_tsc = seen_tsc.and_then(|seen_tsc| self.timer_entry(seen_tsc));
-        let is_in_window = |tsc: u64| woken_tsc <= tsc && tsc < window.time.end;
+        let is_in_window = |tsc: u64| woken_tsc <= tsc && tsc < wake_up.interval.end;
         let switched_tsc = self
             .tasks
             .iter()
             .rev()
-            .find(|start| is_in_window(start.tsc) && is_task(start.task, window.thread))
+            .find(|start| is_in_window(start.tsc) && is_task(start.task, wake_up.thread))
             .map(|start| start.tsc);
         let first_instruction_tsc = switched_tsc.and_then(|switched_tsc| {
             let after =
                 self.transitions.partition_point(|transition| transition.tsc < switched_tsc);
-            let user = KernelContext::User(window.thread);
+            let user = KernelContext::User(wake_up.thread);
             let first_instruction_tsc =
                 self.transitions[after..].iter().find(|transition| transition.context == user);
             first_instruction_tsc.map(|transition| transition.tsc).filter(|tsc| is_in_window(*tsc))
@@ -245,7 +256,7 @@ impl<'a> CpuTruth<'a> {
             (Instant::FirstInstruction, first_instruction_tsc),
         ];
         // An interrupt may run already when the timer is due.
-        let after_due = |tsc: u64| tsc.saturating_sub(window.time.start);
+        let after_due = |tsc: u64| tsc.saturating_sub(wake_up.interval.start);
         instants.into_iter().filter_map(|(instant, tsc)| Some((instant, after_due(tsc?)))).collect()
     }
 
@@ -331,11 +342,54 @@ fn is_task(task: KernelContext, number: u32) -> bool {
     matches!(task, KernelContext::User(pid) | KernelContext::Task(pid) if pid == number)
 }
 
-/// The part of sorted probes that overlap a time. Probes overlap only where an interrupt has probes within a probe.
-fn in_order(probes: &[Interval], time: Interval) -> &[Interval] {
+/// What overlaps a wake-up on its CPU.
+struct Overlapping<'a> {
+    /// The contexts between their probes.
+    contexts: Vec<(Interval, KernelContext)>,
+    /// See [`overlapping_probes`].
+    probes: &'a [Interval],
+    /// When the host withheld the CPU.
+    withheld: Vec<Interval>,
+}
+
+impl Overlapping<'_> {
+    /// The innermost context at a time: the one that started last. `None` outside of all contexts.
+    fn context_at(&self, tsc: u64) -> Option<(Interval, KernelContext)> {
+        let open = self.contexts.iter().filter(|(interval, _)| interval.contains(tsc));
+        open.max_by_key(|(interval, _)| interval.start).copied()
+    }
+
+    /// Whether BPF programs run at a time. A context that starts within a probe, at `context_start`, interrupts the probe.
+    fn is_probe_at(&self, tsc: u64, context_start: u64) -> bool {
+        self.probes.iter().any(|probe| probe.contains(tsc) && probe.start >= context_start)
+    }
+
+    /// Time in an interval for which the host withheld the CPU, ns.
+    fn withheld_ns(&self, interval: Interval) -> u64 {
+        self.withheld.iter().map(|withheld| withheld.overlap_ns(interval)).sum()
+    }
+}
+
+/// Adds a part, or lengthens the last part if that has the same stage and the same runner.
+fn push_or_merge(parts: &mut Vec<WakeUpPart>, next: WakeUpPart) {
+    match parts.last_mut() {
+        Some(previous) if previous.part == next.part => {
+            previous.length_ns += next.length_ns;
+            previous.probes_ns += next.probes_ns;
+            previous.host_ns += next.host_ns;
+        }
+        _ => parts.push(next),
+    }
+}
+
+/// The probes, sorted by start, that overlap an interval, and up to 64 before them, which may have ended. Probes overlap each other only
+/// where an interrupt has probes within a probe.
+fn overlapping_probes(probes: &[Interval], interval: Interval) -> &[Interval] {
+    /// Largest number of probes that are open at one time.
     const NESTED_MAX: usize = 64;
-    let first = probes.partition_point(|probe| probe.start < time.start).saturating_sub(NESTED_MAX);
-    let end = probes.partition_point(|probe| probe.start < time.end);
+    let started = probes.partition_point(|probe| probe.start < interval.start);
+    let first = started.saturating_sub(NESTED_MAX);
+    let end = probes.partition_point(|probe| probe.start < interval.end);
     &probes[first.min(end)..end]
 }
 
@@ -513,14 +567,14 @@ mod tests {
             (calls.len(), calls.iter().map(|(_, _, cycles)| cycles).sum())
         }
 
-        fn wake_up(&self, due: u64, woke: u64) -> (Vec<TruePart>, Vec<(Instant, u64)>) {
+        fn wake_up(&self, due: u64, woke: u64) -> (Vec<WakeUpPart>, Vec<(Instant, u64)>) {
             let region = RegionUse { cpus: vec![self.cpu.clone()], ..RegionUse::default() };
             let time = Interval { start: due + 1_000, end: woke + 1_000 };
             let woken_tsc = wake_ups(&region, THREAD).into_iter().find(|tsc| time.contains(*tsc));
-            let window = TrueWindow { time, thread: THREAD, woken_tsc };
+            let wake_up = WakeUpTimes { interval: time, thread: THREAD, woken_tsc };
             let truth = CpuTruth::new(&self.cpu);
-            let parts = truth.parts(window, &mut Names::default(), &Accounting::default());
-            (parts, truth.instants(window))
+            let parts = truth.parts(wake_up, &mut Names::default(), &Accounting::default());
+            (parts, truth.instants(wake_up))
         }
     }
 
@@ -529,8 +583,8 @@ mod tests {
         running: lab::wakeup::Running,
         length_ns: u64,
         probes_ns: u64,
-    ) -> TruePart {
-        TruePart { part: Part { stage, running }, length_ns, probes_ns, host_ns: 0 }
+    ) -> WakeUpPart {
+        WakeUpPart { part: Part { stage, running }, length_ns, probes_ns, host_ns: 0 }
     }
 
     /// The idle CPU is interrupted after its timer was due. The interrupt wakes another task first. A softirq runs before
@@ -617,7 +671,7 @@ mod tests {
         cpu.enter(220, WAKE).withhold(222, 262).leave(265).leave(270).probe(270, VECTOR).leave(280);
         cpu.probe(290, SWITCH).switch(300, USER, Vec::new());
         let (parts, _) = cpu.wake_up(100, 320);
-        let with_host = |part: TruePart, host_ns| TruePart { host_ns, ..part };
+        let with_host = |part: WakeUpPart, host_ns| WakeUpPart { host_ns, ..part };
         assert_eq!(
             parts,
             [
@@ -631,7 +685,7 @@ mod tests {
         assert_eq!(cpu.probe_calls(), (4, 4 * 5), "without the time of the host");
         let window = |start, end| {
             let time = Interval { start, end };
-            (0, TrueWindow { time, thread: THREAD, woken_tsc: None })
+            (0, WakeUpTimes { interval: time, thread: THREAD, woken_tsc: None })
         };
         let truth = CpuTruth::new(&cpu.cpu);
         assert_eq!(truth.withheld_count(&[window(1_100, 1_150), window(1_200, 1_320)]), 1);

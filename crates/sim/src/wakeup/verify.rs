@@ -17,7 +17,7 @@ use plugin_interface::symbols::probe_name;
 
 use super::bench::{CLOCKS_DIFFER, NOT_COVERED, START_NS, clocks_agree, is_covered};
 use super::join::{Names, with_counter_at_reading};
-use super::truth::{CpuTruth, Interval, TrueWindow, probe_calls, wake_ups};
+use super::truth::{CpuTruth, Interval, WakeUpTimes, probe_calls, wake_ups};
 use crate::accounting::{Accounting, RegionUse};
 use crate::guest_run::{Expected, GuestRun, PlannedMachines};
 use crate::parallel::{Jobs, for_each};
@@ -132,9 +132,9 @@ fn compare(
         }
         add_measured_parts(thread, &probed.names, &mut check.measured);
         let wake_ups_of_thread = wake_ups(region, thread.run.thread);
-        let windows = true_windows(thread, &wake_ups_of_thread);
-        check.withheld_count += truth.withheld_count(&windows);
-        check.exact.extend(exact_wakeups(thread, &windows, &truth, &mut names, account));
+        let timed_wake_ups = wake_up_times(thread, &wake_ups_of_thread);
+        check.withheld_count += truth.withheld_count(&timed_wake_ups);
+        check.exact.extend(exact_wakeups(thread, &timed_wake_ups, &truth, &mut names, account));
     }
     let mut warnings = response.warnings.clone();
     warnings.extend(cpu_warnings.lines());
@@ -157,7 +157,10 @@ fn add_measured_parts(
     for (due_ns, parts) in thread.parts() {
         let parts = parts
             .into_iter()
-            .map(|(part, length_ns)| MeasuredPart { cause: Cause::of(part, names), length_ns })
+            .map(|(part, length_ns)| MeasuredPart {
+                cause: Cause::from_part(part, names),
+                length_ns,
+            })
             .collect();
         wakeups.insert((thread.run.cpu, due_ns), parts);
     }
@@ -165,7 +168,7 @@ fn add_measured_parts(
 
 /// The wake-ups of a thread in the order of time, each with its due time by the guest's clock, ns. `wake_ups`: when the kernel
 /// woke the thread, by the time-stamp counter, ascending.
-fn true_windows(thread: &GuestThread, wake_ups: &[u64]) -> Vec<(u64, TrueWindow)> {
+fn wake_up_times(thread: &GuestThread, wake_ups: &[u64]) -> Vec<(u64, WakeUpTimes)> {
     let thread_number = thread.run.thread;
     with_counter_at_reading(&thread.records)
         .into_iter()
@@ -174,21 +177,21 @@ fn true_windows(thread: &GuestThread, wake_ups: &[u64]) -> Vec<(u64, TrueWindow)
             let time = Interval { start: due_tsc, end: woke_tsc };
             let first = wake_ups.partition_point(|tsc| *tsc < due_tsc);
             let woken_tsc = wake_ups.get(first).copied().filter(|tsc| *tsc < woke_tsc);
-            (due_ns, TrueWindow { time, thread: thread_number, woken_tsc })
+            (due_ns, WakeUpTimes { interval: time, thread: thread_number, woken_tsc })
         })
         .collect()
 }
 
-/// The exact parts of the wake-ups of a thread, from [`true_windows`].
+/// The exact parts of the wake-ups of a thread, from [`wake_up_times`].
 fn exact_wakeups(
     thread: &GuestThread,
-    windows: &[(u64, TrueWindow)],
+    timed_wake_ups: &[(u64, WakeUpTimes)],
     truth: &CpuTruth<'_>,
     names: &mut Names<'_>,
     account: &Accounting,
 ) -> Vec<ExactWakeup> {
     let parts: Vec<_> =
-        windows.iter().map(|(_, window)| truth.parts(*window, names, account)).collect();
+        timed_wake_ups.iter().map(|(_, times)| truth.parts(*times, names, account)).collect();
     let kinds_and_names: Vec<(String, String)> = names
         .list
         .iter()
@@ -197,20 +200,20 @@ fn exact_wakeups(
             (kind.to_owned(), name)
         })
         .collect();
-    let wakeups = windows.iter().zip(parts).map(|(&(due_ns, window), parts)| ExactWakeup {
+    let wakeups = timed_wake_ups.iter().zip(parts).map(|(&(due_ns, times), parts)| ExactWakeup {
         cpu: thread.run.cpu,
         due_ns,
-        late_ns: window.time.end - window.time.start,
+        late_ns: times.interval.end - times.interval.start,
         parts: parts
             .into_iter()
             .map(|part| ExactPart {
-                cause: Cause::of(part.part, &kinds_and_names),
+                cause: Cause::from_part(part.part, &kinds_and_names),
                 length_ns: part.length_ns,
                 probes_ns: part.probes_ns,
                 host_ns: part.host_ns,
             })
             .collect(),
-        instants: truth.instants(window),
+        instants: truth.instants(times),
     });
     wakeups.collect()
 }

@@ -8,7 +8,7 @@ use lab::affinity::{
 };
 use live::host::{IrqAffinity, Root, format_cpu_list};
 use live::irq_lines::{
-    IrqLine, IsolatedCpus, Mobility, Near, irq_lines, irqbalance_processes, isolated_cpus,
+    IrqLine, IsolatedCpus, Mobility, NearbyCpus, irq_lines, irqbalance_processes, isolated_cpus,
 };
 
 use crate::options::{Usage, online_cpus, usable_cpus};
@@ -104,7 +104,7 @@ impl Machine {
         });
         let lines = self.lines.iter().filter(|line| self.is_movable(line, costs));
         let fixed_lines = self.lines.iter().filter(|line| !self.is_movable(line, costs));
-        let cpus_of = |near: &Option<Near>| near.as_ref().map(|near| near.cpus.clone());
+        let cpus_of = |near: &Option<NearbyCpus>| near.as_ref().map(|near| near.cpus.clone());
         let planned = lines.map(|line| PlannedLine {
             irq: line.affinity.number,
             costs: self.costs_by_cpu(line, costs),

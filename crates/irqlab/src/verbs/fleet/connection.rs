@@ -31,7 +31,7 @@ pub enum Via {
 }
 
 /// How long ssh keeps an unused connection: irqlab closes it before, unless it is killed.
-const PERSIST: &str = "ControlPersist=60";
+const CONTROL_PERSIST: &str = "ControlPersist=60";
 /// Maximum length of the path of ssh's socket: ssh adds 17 characters, and the kernel allows 107.
 const SOCKET_BYTES_MAX: usize = 90;
 /// Bytes at the end of the program's messages that are kept.
@@ -114,7 +114,7 @@ impl Transport<'_> {
         });
         match self.via {
             Via::Ssh => {
-                self.add_ssh_options(&mut command, index);
+                self.add_config_and_control_socket(&mut command, index);
                 let connect = format!("ConnectTimeout={seconds}");
                 for option in
                     ["BatchMode=yes", &connect, "ServerAliveInterval=15", "ClearAllForwardings=yes"]
@@ -141,20 +141,23 @@ impl Transport<'_> {
         command
     }
 
-    /// Adds the user's configuration file, and the socket that lets several sessions share a connection.
-    fn add_ssh_options(&self, command: &mut Command, index: usize) {
+    /// Adds the user's configuration file (`-F`), and the options of ssh's ControlMaster, by which all sessions with a host
+    /// share a connection. Without [`Transport::socket`], each session has a connection of its own. `index`: the host's
+    /// position in the list.
+    fn add_config_and_control_socket(&self, command: &mut Command, index: usize) {
         if let Some(config) = self.ssh_config {
             command.arg("-F").arg(config);
         }
         if let Some(socket) = self.socket(index) {
             let path = format!("ControlPath={}", socket.display());
-            for option in ["ControlMaster=auto", PERSIST, &path] {
+            for option in ["ControlMaster=auto", CONTROL_PERSIST, &path] {
                 command.args(["-o", option]);
             }
         }
     }
 
-    /// The socket of the connection to a host. `None` if its path is too long, or has a sign that ssh expands.
+    /// The control socket of the host at this position in the list. `None` if there is no directory for sockets, or if the
+    /// path is too long or has a character that ssh expands.
     fn socket(&self, index: usize) -> Option<PathBuf> {
         let path = self.sockets.as_ref()?.hidden_path().join(index.to_string());
         let is_plain = path.to_str()?.bytes().all(|byte| byte != b'%' && byte.is_ascii_graphic());

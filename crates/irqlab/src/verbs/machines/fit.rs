@@ -7,7 +7,7 @@
 
 mod draft;
 mod facts;
-mod original;
+mod reference;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ use sim::{Cache, models};
 
 use self::draft::{Draft, stated};
 use self::facts::{set_from_facts, set_tlb};
-use self::original::Original;
+use self::reference::ReferenceProcessor;
 use crate::console;
 use crate::kernels::{absences, measure_model, read_kept};
 use crate::options::{ResultArgs, Usage, help_with_exit_codes, one_cpu, usable_cpus};
@@ -99,21 +99,24 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_on_signals()?;
     // Prepares the simulated machine before the minutes of measuring, so that missing programs are reported early.
     let preset_machine = prepare_preset(&preset)?;
-    let original = match (kept, cpu) {
-        (None, Some(cpu)) => {
-            Original::measure(args.windows, (processor, cpu), host_facts(&Root::default()), &stop)?
-        }
-        (Some(kept), _) => Original::from_kept(kept)?,
+    let reference = match (kept, cpu) {
+        (None, Some(cpu)) => ReferenceProcessor::measure(
+            args.windows,
+            (processor, cpu),
+            host_facts(&Root::default()),
+            &stop,
+        )?,
+        (Some(kept), _) => ReferenceProcessor::from_kept(kept)?,
         (None, None) => unreachable!("a CPU is chosen unless there are kept data"),
     };
-    let host = &original.samples;
+    let host = &reference.samples;
     let before = measure(&preset_machine, "the preset", &[])?;
-    let undetermined = undetermined_fields(host, &original.conditions);
+    let undetermined = undetermined_fields(host, &reference.conditions);
     // The order of the following steps counts: a later step overrides the fields of an earlier one.
     let mut draft = Draft { text, fitted: Vec::new(), undetermined };
     draft.set(stated("name", name, "the file's name, or host"));
-    set_from_facts(&mut draft, &original);
-    nested_page(host, &original.conditions).into_iter().for_each(|field| draft.set(field));
+    set_from_facts(&mut draft, &reference);
+    nested_page(host, &reference.conditions).into_iter().for_each(|field| draft.set(field));
     direct(host).into_iter().for_each(|field| draft.set(field));
     set_tlb(&mut draft, host);
     let names = refined_by(host);
@@ -128,13 +131,13 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     std::mem::take(&mut draft.undetermined).into_iter().for_each(|field| draft.set(field));
     let after = measure_text(&draft.text, "the fitted model", &[])?;
     // The machine that was just measured has no exits, so its cycles are the processor's part alone.
-    let exits = host_exits(host, &after, &original.conditions);
+    let exits = host_exits(host, &after, &reference.conditions);
     exits.into_iter().for_each(|field| draft.set(field));
-    let head = head(&preset, &original, &after);
+    let head = head(&preset, &reference, &after);
     output_file::write(&file, draft.file(&head).as_bytes(), args.force)?;
     let named = if args.output.is_none() { " (--on sim:host)" } else { "" };
     console::say(&format!("the fitted model: {}{named}", file.display()));
-    let run = run_of(args, (&preset, &open), &draft, (&original, &before, &after));
+    let run = run_of(args, (&preset, &open), &draft, (&reference, &before, &after));
     open.finish(&run, &args.pictures.draw(&run))
 }
 
@@ -244,11 +247,11 @@ fn kernel_count_text(only: &[String]) -> String {
 }
 
 /// The comment at the start of the model file. `after`: samples of the fitted model.
-fn head(preset: &str, original: &Original, after: &[KernelSample]) -> String {
+fn head(preset: &str, reference: &ReferenceProcessor, after: &[KernelSample]) -> String {
     use lab::kernels::{Comparison, Pair, is_held_out};
     let pairs = |held_out: bool| {
         let samples =
-            original.samples.iter().filter(move |sample| is_held_out(&sample.name) == held_out);
+            reference.samples.iter().filter(move |sample| is_held_out(&sample.name) == held_out);
         samples.filter_map(|host| {
             let model = after.iter().find(|sample| sample.name == host.name)?;
             Some(Pair { host, model })
@@ -260,7 +263,7 @@ fn head(preset: &str, original: &Original, after: &[KernelSample]) -> String {
         }
         None => "none".to_owned(),
     };
-    let Original { processor, cpu, facts, .. } = original;
+    let ReferenceProcessor { processor, cpu, facts, .. } = reference;
     let of_what = if facts.is_some() { "this machine" } else { "a processor, from kept data" };
     format!(
         "# The model of {of_what}, by irqlab machines fit, {date}: {cpu} ({processor}), from {preset}.\n\
@@ -277,20 +280,20 @@ fn run_of(
     args: &FitArgs,
     (preset, open): (&str, &OpenRun),
     draft: &Draft,
-    (original, before, after): (&Original, &[KernelSample], &[KernelSample]),
+    (reference, before, after): (&ReferenceProcessor, &[KernelSample], &[KernelSample]),
 ) -> Run {
-    let mut settings = original.settings.clone();
+    let mut settings = reference.settings.clone();
     settings.extend(made_by());
     settings.insert("from".into(), json!(preset));
     settings.insert("rounds".into(), json!(args.rounds));
     let mut observer = Map::new();
-    observer.insert("steal_ns".into(), json!(original.steal_ns));
-    let contradicting = contradictions(&original.samples, after, &draft.fitted);
+    observer.insert("steal_ns".into(), json!(reference.steal_ns));
+    let contradicting = contradictions(&reference.samples, after, &draft.fitted);
     let mut tables = vec![field_table(&draft.fitted)];
-    tables.push(preset_table(&original.samples, before));
-    tables.extend(comparison_tables(&original.samples, after));
+    tables.push(preset_table(&reference.samples, before));
+    tables.extend(comparison_tables(&reference.samples, after));
     let without_cycles = [
-        absences(&original.samples, "of the processor"),
+        absences(&reference.samples, "of the processor"),
         absences(before, "in the preset"),
         absences(after, "in the fitted model"),
     ];
@@ -300,13 +303,13 @@ fn run_of(
     Run {
         schema: SCHEMA.to_owned(),
         experiment: "machines-fit".to_owned(),
-        bench: if original.facts.is_some() { "live" } else { "sim" }.to_owned(),
+        bench: if reference.facts.is_some() { "live" } else { "sim" }.to_owned(),
         started_utc: open.started().to_string(),
         complete: true,
-        host: original.host_block(),
+        host: reference.host_block(),
         settings,
         observer,
-        warnings: [&original.warnings[..], &contradicting[..]].concat(),
+        warnings: [&reference.warnings[..], &contradicting[..]].concat(),
         absent: without_cycles.into_iter().flatten().map(absence).collect(),
         tables,
     }

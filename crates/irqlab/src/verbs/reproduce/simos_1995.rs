@@ -199,9 +199,11 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
         args.models.iter().find(|name| !paper_models().any(|model| model == *name))
     {
         let names: Vec<&str> = paper_models().map(String::as_str).collect();
-        return Err(
-            Usage(format!("--models {unknown}: simos-1995 has {}", names.join(", "))).into()
-        );
+        return Err(Usage(format!(
+            "--models {unknown}: the paper has no such machine; its machines: {}",
+            names.join(", ")
+        ))
+        .into());
     }
     let cache = Cache::from_environment()?;
     let mut all = Vec::new();

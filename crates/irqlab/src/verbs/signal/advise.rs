@@ -19,7 +19,7 @@ use signalling::{Decision, Demand, RateRange, Scheme, Statistic, Verdict, parse_
 use super::costs::CostArgs;
 use super::model::{LoadArgs, Schemes, schemes, statistic, usage};
 use super::rates::rate_range;
-use super::{apply, fit, nic, run_of, with_settings};
+use super::{apply, fit, nic, run_of, with_leading_settings};
 use crate::console;
 use crate::options::{Format, ResultArgs, Usage};
 use crate::pictures::PictureArgs;
@@ -99,7 +99,7 @@ fn fitted_costs(path: &Path) -> anyhow::Result<FittedCosts> {
 
 pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let interface = args.nic.as_deref().map(nic::interface).transpose()?;
-    let abilities = interface.as_ref().map(Abilities::of);
+    let abilities = interface.as_ref().map(Abilities::query);
     let FittedCosts { costs, ends: cost_ends, warnings: cost_warnings } = match &args.fit {
         Some(path) => fitted_costs(path)?,
         None => FittedCosts {
@@ -141,7 +141,7 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     };
     let advice = plan.advise().map_err(usage)?;
     let verdicts = &advice.verdicts;
-    computed = with_settings([cost_settings(&costs), args.load.settings(EVENTS)], computed);
+    computed = with_leading_settings([cost_settings(&costs), args.load.settings(EVENTS)], computed);
     for (key, value) in [
         ("rate_low_hz", json!(args.rate.low_hz)),
         (keys::RATE_HIGH_HZ, json!(args.rate.high_hz)),
@@ -167,7 +167,7 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let setting_lines = nic::lines(&name, &abilities, scheme, low_hz, args.load.has_quota(), &read);
     let mut applied = None;
     if args.apply {
-        check_decided(&verdicts[0], !cost_ends.is_empty())?;
+        refuse_undecided(&verdicts[0], !cost_ends.is_empty())?;
         let is_kept = verdicts[0].keeps_all() == Decision::Yes;
         let set = apply::apply(interface, scheme, &setting_lines, is_kept)?;
         let in_force = set.scheme(scheme);
@@ -243,10 +243,9 @@ fn in_linux(scheme: Scheme) -> Scheme {
     equivalent(scheme).map_or(scheme, |equivalent| equivalent.scheme)
 }
 
-/// Checks that all limits of a scheme that is to be set are decided. `has_cost_intervals`: fitted costs have intervals.
-///
-/// Fails with [`NothingSet`] if a limit is undecided.
-fn check_decided(verdict: &Verdict, has_cost_intervals: bool) -> anyhow::Result<()> {
+/// Fails with [`NothingSet`] if the model cannot tell whether the scheme keeps all requested limits. A scheme that breaks a
+/// limit passes: the user may set it. `has_cost_intervals` chooses the remedy: more windows, or a fit.
+fn refuse_undecided(verdict: &Verdict, has_cost_intervals: bool) -> anyhow::Result<()> {
     if verdict.keeps_all() != Decision::Undecided {
         return Ok(());
     }
@@ -362,9 +361,9 @@ mod tests {
     /// `--apply` acts on no verdict that more events could turn around.
     #[test]
     fn an_undecided_scheme_is_not_set() {
-        assert!(check_decided(&verdict(Decision::Yes), false).is_ok());
+        assert!(refuse_undecided(&verdict(Decision::Yes), false).is_ok());
         let undecided = verdict(Decision::Undecided);
-        let error = check_decided(&undecided, false).unwrap_err().to_string();
+        let error = refuse_undecided(&undecided, false).unwrap_err().to_string();
         assert!(error.contains("the latency bound of coalesced:64,64us"), "{error}");
         let scheme = "coalesced:200,51us".parse().unwrap();
         assert!(check_rounded("eth0", scheme, &undecided).is_err());

@@ -49,13 +49,14 @@ pub fn run(args: &SignalArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Inserts settings before the settings of `computed`.
-fn with_settings(
-    first: impl IntoIterator<Item = Map<String, Json>>,
+/// Puts `leading` in front of the settings of `computed`, because readers see those first. If both have a key, the value of
+/// `computed` stays.
+fn with_leading_settings(
+    leading: impl IntoIterator<Item = Map<String, Json>>,
     mut computed: Computed,
 ) -> Computed {
-    let first = first.into_iter().flatten();
-    computed.settings = first.chain(computed.settings).collect();
+    let leading = leading.into_iter().flatten();
+    computed.settings = leading.chain(computed.settings).collect();
     computed
 }
 

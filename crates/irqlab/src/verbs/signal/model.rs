@@ -15,7 +15,7 @@ use signalling::{
 
 use super::costs::{self, CostArgs};
 use super::rates::{Rates, rates};
-use super::{run_of, with_settings};
+use super::{run_of, with_leading_settings};
 use crate::options::{ResultArgs, Usage};
 use crate::pictures::PictureArgs;
 use crate::run::OpenRun;
@@ -193,9 +193,10 @@ impl LoadArgs {
     /// Fails when the file cannot be read or is not a trace.
     pub fn trace(&self) -> anyhow::Result<Vec<u64>> {
         match &self.arrivals {
-            ArrivalKind::Trace(_) if self.events.is_some() => {
-                Err(Usage("--events: a trace has the events that it lists".to_owned()).into())
-            }
+            ArrivalKind::Trace(_) if self.events.is_some() => Err(Usage(
+                "--events cannot be combined with a trace, which lists its events".to_owned(),
+            )
+            .into()),
             ArrivalKind::Trace(file) => read_trace(Path::new(file)),
             _ => Ok(Vec::new()),
         }
@@ -321,8 +322,10 @@ pub fn run(args: &ModelArgs) -> anyhow::Result<ExitCode> {
     };
     let mut computed = plan.compute(&simulation).map_err(usage)?;
     computed.warnings.extend(args.costs.assumed());
-    let computed =
-        with_settings([cost_settings(&costs), args.load.settings(EVENTS_DEFAULT)], computed);
+    let computed = with_leading_settings(
+        [cost_settings(&costs), args.load.settings(EVENTS_DEFAULT)],
+        computed,
+    );
     let run = run_of("signal-model", &open, computed);
     open.finish(&run, &args.pictures.draw(&run))
 }

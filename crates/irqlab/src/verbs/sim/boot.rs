@@ -185,7 +185,10 @@ impl WatchArgs {
             bail!(Usage("--also and --curves need --detail count".to_owned()));
         }
         if self.also.len() > ALSO_MAX {
-            bail!(Usage(format!("--also: {} models; at most {ALSO_MAX}", self.also.len())));
+            bail!(Usage(format!(
+                "--also names {} models; at most {ALSO_MAX} are allowed",
+                self.also.len()
+            )));
         }
         let find = |name: &String| {
             let found = models::find(cache, name, &[], Some(detail));

@@ -51,7 +51,8 @@ fn looked_up(facts: &sim::GuestFacts, name: &str) -> anyhow::Result<String> {
     if let Some(address) = name.strip_prefix("0x") {
         let address =
             u64::from_str_radix(address, 16).map_err(|error| Usage(format!("{name}: {error}")))?;
-        let (symbol, bytes) = symbols.symbol_at(address).ok_or_else(|| lacks("symbol there"))?;
+        let (symbol, bytes) =
+            symbols.symbol_at(address).ok_or_else(|| lacks("symbol at or before this address"))?;
         return Ok(format!("{}+{bytes:#x}", symbol.name));
     }
     if symbols.symbol_named(name).is_none() && !symbols.functions(name, 0).is_empty() {

@@ -214,7 +214,10 @@ fn chosen_values(args: &BisectArgs, plan: &Plan, axis: usize) -> Result<Vec<Valu
         values.push(Value { text: text.clone(), task, finding: None });
     }
     if values.len() < 2 {
-        return Err(Usage(format!("{name} has {} values to search", values.len())));
+        return Err(Usage(format!(
+            "axis {name}: a search needs at least two values, and the chosen combinations have {}",
+            values.len()
+        )));
     }
     let position_of = |option: &str, wanted: Option<&String>, default: usize| match wanted {
         None => Ok(default),

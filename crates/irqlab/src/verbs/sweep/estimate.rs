@@ -112,11 +112,13 @@ pub fn lines(plan: &Plan, parser: &mut CommandLine) -> anyhow::Result<String> {
 ///
 /// Fails if no task of that sweep has a result, or it cannot be read.
 pub fn lines_by_results(plan: &Plan, similar: &SweepDirectory) -> anyhow::Result<String> {
-    let done = Status::of(similar).map_err(usage)?.done;
-    let costs = MeasuredCosts::of(similar, &done);
+    let done = Status::read(similar).map_err(usage)?.done;
+    let costs = MeasuredCosts::read(similar, &done);
     let path = similar.path().display();
     let Some(mean_bytes) = costs.mean_bytes() else {
-        bail!(Usage(format!("{path}: no task has a result, so there is nothing to estimate by")));
+        bail!(Usage(format!(
+            "{path}: no task has a result from which the cost could be estimated"
+        )));
     };
     let tasks = plan.tasks.len();
     let core_hours = match costs.mean_cpu_time_s() {

@@ -62,8 +62,8 @@ impl Pool<'_> {
         for_each(self.tasks.len(), self.jobs, |position| {
             let index = self.tasks[position];
             let outcome = self.execute_task(index);
-            let goes_on = self.note(&progress, index, outcome) && !self.stop.is_requested();
-            if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            let next = self.record_outcome(&progress, index, outcome);
+            if self.stop.is_requested() { ControlFlow::Break(()) } else { next }
         })?;
         let progress = progress.into_inner().unwrap_or_else(PoisonError::into_inner);
         match progress.error {
@@ -76,42 +76,49 @@ impl Pool<'_> {
         execute(self.sweep, &self.sweep.plan().tasks[index], self.options, self.stop)
     }
 
-    /// Counts the outcome of a task, and prints the progress. Returns whether further tasks may start.
-    fn note(
+    /// Counts the outcome of a task, and prints the progress. After a failed task the others go on. After an error of the
+    /// system, and after a stop, no further task may start; the first error is kept for the end.
+    fn record_outcome(
         &self,
         progress: &Mutex<Progress>,
         index: usize,
         outcome: anyhow::Result<Outcome>,
-    ) -> bool {
+    ) -> ControlFlow<()> {
         let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                progress.error.get_or_insert(error);
+                return ControlFlow::Break(());
+            }
+        };
         let task = &self.sweep.plan().tasks[index];
         let name = format!("task {index} ({})", values_text(self.sweep.plan(), task));
         match outcome {
-            Err(error) => {
-                progress.error.get_or_insert(error);
-                return false;
-            }
-            Ok(Outcome::Stopped) => {
+            Outcome::Stopped => {
                 progress.counts.stopped += 1;
-                return false;
+                return ControlFlow::Break(());
             }
-            Ok(Outcome::Elsewhere) => progress.counts.elsewhere += 1,
-            Ok(Outcome::WasDone | Outcome::Recorded(Recorded::Result)) => progress.counts.done += 1,
-            Ok(Outcome::Recorded(Recorded::OtherResult { is_equal })) => {
+            Outcome::Elsewhere => progress.counts.elsewhere += 1,
+            Outcome::WasDone | Outcome::Recorded(Recorded::Result) => progress.counts.done += 1,
+            Outcome::Recorded(Recorded::OtherResult { is_equal }) => {
                 progress.counts.done += 1;
                 let tables = if is_equal { "equal tables" } else { "other tables" };
                 console::say(&format!(
-                    "{name} was executed elsewhere, too, with {tables}; the first result is kept"
+                    "{name} was also executed by another process, with {tables}; the first result is kept"
                 ));
             }
-            Ok(Outcome::Recorded(Recorded::Failure(failure))) => {
+            Outcome::Recorded(Recorded::Failure(failure)) => {
                 progress.counts.failed += 1;
                 console::warn(&format!("{name} failed: {}", failure.reason));
             }
         }
         self.print_progress(&mut progress, &name);
-        true
+        ControlFlow::Continue(())
     }
+
+    /// Prints a line with the tasks that have ended and a forecast. In sweeps of more than [`EACH_TASK_MAX`] tasks, prints at
+    /// most one line per [`LINES_APART`], and always the last one.
 
     fn print_progress(&self, progress: &mut Progress, name: &str) {
         let now = Instant::now();

@@ -111,7 +111,7 @@ fn open_tasks(sweep: &SweepDirectory) -> anyhow::Result<(Vec<usize>, usize)> {
     if removed > 0 {
         console::say(&format!("leftovers of killed executions: removed {removed} directories"));
     }
-    let status = Status::of(sweep).map_err(usage)?;
+    let status = Status::read(sweep).map_err(usage)?;
     if !status.running.is_empty() {
         console::say(&format!("another irqlab executes {}", status.running.len()));
     }
@@ -120,7 +120,7 @@ fn open_tasks(sweep: &SweepDirectory) -> anyhow::Result<(Vec<usize>, usize)> {
 
 /// Says why no task is open.
 fn nothing_to_do(sweep: &SweepDirectory) -> anyhow::Result<ExitCode> {
-    let status = Status::of(sweep).map_err(usage)?;
+    let status = Status::read(sweep).map_err(usage)?;
     let (done, tasks) = (status.done.len(), sweep.plan().tasks.len());
     if status.failed.is_empty() {
         console::say(&format!("done: {done} of {tasks} tasks; none is open"));

@@ -43,8 +43,8 @@ pub struct RetryArgs {
 
 pub fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let sweep = open(&args.sweep)?;
-    let status = Status::of(&sweep).map_err(usage)?;
-    let costs = MeasuredCosts::of(&sweep, &status.done);
+    let status = Status::read(&sweep).map_err(usage)?;
+    let costs = MeasuredCosts::read(&sweep, &status.done);
     let text = if args.json {
         json_text(&sweep, &status, &costs)
     } else {
@@ -57,7 +57,7 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
 pub fn retry(args: &RetryArgs) -> anyhow::Result<ExitCode> {
     let sweep = open(&args.sweep)?;
     sweep.remove_leftovers();
-    let status = Status::of(&sweep).map_err(usage)?;
+    let status = Status::read(&sweep).map_err(usage)?;
     for (index, _) in &status.failed {
         sweep.forget_failure(&sweep.plan().tasks[*index])?;
     }

@@ -13,8 +13,8 @@ use crate::console;
 use crate::options::{Usage, duration};
 use crate::simulated::memory_mib;
 
-/// Slurm's default of MaxArraySize allows indexes below this number.
-const SLURM_ARRAY_DEFAULT: usize = 1001;
+/// The largest number of tasks with Slurm's default of MaxArraySize.
+const SLURM_TASKS_DEFAULT_MAX: usize = 1001;
 
 /// The variable with the directory of the cache.
 const CACHE_VARIABLE: &str = "IRQLAB_CACHE";
@@ -100,43 +100,51 @@ impl ResourceArgs {
 
 pub fn run(verb: &SubmitVerb) -> anyhow::Result<ExitCode> {
     let text = match verb {
-        SubmitVerb::Slurm(args) => {
-            let sweep = open(&args.sweep)?;
-            let tasks = sweep.plan().tasks.len();
-            if tasks > SLURM_ARRAY_DEFAULT {
-                console::warn(&format!(
-                    "{tasks} tasks: Slurm needs MaxArraySize above {} (its default is {SLURM_ARRAY_DEFAULT})",
-                    tasks - 1
-                ));
-            }
-            slurm_script(&sweep, &path_text(&args.sweep), &args.resources.resources())
-        }
-        SubmitVerb::Kubernetes(args) => {
-            let sweep = open(&args.sweep)?;
-            let job = KubernetesJob {
-                image: args.image.clone(),
-                claim: args.claim.clone(),
-                mount: args.mount.clone().unwrap_or_else(|| sweep.plan().directory.clone()),
-                parallelism: args.parallelism,
-            };
-            let path = path_text(&args.sweep);
-            for needed in [path.as_str(), sweep.plan().directory.as_str()] {
-                if !Path::new(needed).starts_with(&job.mount) {
-                    bail!(Usage(format!(
-                        "{needed} is not in the volume at {} (--mount: a directory above the sweep and the directory \
-                         where it was planned)",
-                        job.mount
-                    )));
-                }
-            }
-            kubernetes_manifest(&sweep, &path, &args.resources.resources(), &job).map_err(usage)?
-        }
+        SubmitVerb::Slurm(args) => slurm_text(args)?,
+        SubmitVerb::Kubernetes(args) => kubernetes_text(args)?,
     };
     console::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The absolute path of the sweep, because a job may start in another directory.
+/// The script for sbatch. Warns if the sweep has more tasks than Slurm accepts by default.
+fn slurm_text(args: &SlurmArgs) -> anyhow::Result<String> {
+    let sweep = open(&args.sweep)?;
+    let tasks = sweep.plan().tasks.len();
+    if tasks > SLURM_TASKS_DEFAULT_MAX {
+        console::warn(&format!(
+            "{tasks} tasks: Slurm needs a MaxArraySize of at least {tasks} (its default is {SLURM_TASKS_DEFAULT_MAX})"
+        ));
+    }
+    Ok(slurm_script(&sweep, &path_text(&args.sweep), &args.resources.resources()))
+}
+
+/// The manifest for kubectl.
+///
+/// Fails if the sweep, or the directory in which it was planned, is not below the mount point of the volume.
+fn kubernetes_text(args: &KubernetesArgs) -> anyhow::Result<String> {
+    let sweep = open(&args.sweep)?;
+    let job = KubernetesJob {
+        image: args.image.clone(),
+        claim: args.claim.clone(),
+        mount: args.mount.clone().unwrap_or_else(|| sweep.plan().directory.clone()),
+        parallelism: args.parallelism,
+    };
+    let path = path_text(&args.sweep);
+    for needed in [path.as_str(), sweep.plan().directory.as_str()] {
+        if !Path::new(needed).starts_with(&job.mount) {
+            bail!(Usage(format!(
+                "{needed} is outside of the volume, which is mounted at {} (name a directory with --mount that \
+                 contains both the sweep and the directory in which it was planned)",
+                job.mount
+            )));
+        }
+    }
+    kubernetes_manifest(&sweep, &path, &args.resources.resources(), &job).map_err(usage)
+}
+
+/// The absolute path of the sweep, because a job may start in another directory. A path that cannot be resolved stays as
+/// it is.
 fn path_text(path: &Path) -> String {
     path.canonicalize().unwrap_or_else(|_| path.to_owned()).display().to_string()
 }

@@ -59,7 +59,7 @@ struct RuleCounts {
 }
 
 impl AlertCounts {
-    pub fn of(alerts: &Alerts) -> AlertCounts {
+    pub fn from_alerts(alerts: &Alerts) -> AlertCounts {
         let counts = alerts.counts().map(|(rule, fired_count, firing_contexts)| RuleCounts {
             rule: rule.to_owned(),
             fired_count,

@@ -173,7 +173,7 @@ pub fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
     let first = Snapshot::new(None, args.series(), Arc::new(window.read()?));
     let last = Mutex::new(Arc::new(first));
     let alerts = Alerts::new(&args.alert);
-    let counts = Mutex::new(Arc::new(AlertCounts::of(&alerts)));
+    let counts = Mutex::new(Arc::new(AlertCounts::from_alerts(&alerts)));
     let published = Arc::new(Published { constants, last, counts });
     let page = Arc::clone(&published);
     let server = listener
@@ -325,7 +325,7 @@ impl Watch {
         let mut alarms = self.alarms.borrow_mut();
         if !alarms.alerts.is_empty() {
             alarms.update(&rates);
-            let counts = Arc::new(AlertCounts::of(&alarms.alerts));
+            let counts = Arc::new(AlertCounts::from_alerts(&alarms.alerts));
             *self.published.counts.lock().unwrap_or_else(PoisonError::into_inner) = counts;
         }
         rates

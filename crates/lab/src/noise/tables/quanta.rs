@@ -227,7 +227,7 @@ mod tests {
             let mut quantum =
                 Quantum { faulted: Some(false), ..Quantum::untraced(0, 100_000 + taken_ns) };
             let parts = &mut [(Part::Context(0), taken_ns)];
-            quantum.set_named(if taken_ns > 0 { parts } else { &mut [] }, Some([0].into_iter()));
+            quantum.attribute(if taken_ns > 0 { parts } else { &mut [] }, Some([0].into_iter()));
             fixed.add(quantum, 10);
             let cpu = CpuNoise::new(0, 0, 1_000, LoopResult::Quanta(Box::new(fixed)));
             fwq(&[NoiseSample::in_exact_clock(Loop::Fwq, vec![cpu])])

@@ -89,7 +89,7 @@ pub fn repetitions(samples: &[NoiseSample]) -> Table {
             "Part that kernel events attribute to contexts and tasks. Absent on live for a quantum with a page fault, \
              whose end no event shows.",
         )
-        .uint(|(.., quantum): &Row<'_>| quantum.named_ns),
+        .uint(|(.., quantum): &Row<'_>| quantum.attributed_ns),
         cause_columns("largest", "context or task with the largest part of attributed_ns")
             .of(|(sample, _, quantum): &Row<'_>| (quantum.main, sample.names.as_slice())),
         column("has_page_fault", "Whether the loop had a page fault in the quantum.")

@@ -172,7 +172,7 @@ fn cost(fixed: &Fixed, sample: &NoiseSample) -> Result<Cost, &'static str> {
     let has_no_fault = |quantum: &&Quantum| quantum.faulted != Some(true);
     let (mut direct, mut own, mut undisturbed) = (Vec::new(), Vec::new(), Vec::new());
     for quantum in fixed.first.iter().filter(has_no_fault) {
-        match (quantum.named_ns, &quantum.entered) {
+        match (quantum.attributed_ns, &quantum.entered) {
             (Some(0), _) => undisturbed.push(quantum.time_ns),
             (Some(taken_ns), Some(entered)) if is_of_one_tick(entered, &sample.names) => {
                 direct.push(taken_ns);
@@ -225,7 +225,7 @@ mod tests {
     /// A quantum in which these contexts started and took `taken_ns` in all.
     fn quantum(time_ns: u64, taken_ns: u64, entered: &[u32]) -> Quantum {
         let mut quantum = Quantum { faulted: Some(false), ..Quantum::untraced(0, time_ns) };
-        quantum.set_named(
+        quantum.attribute(
             &mut [(Part::Context(TICK_NUMBER), taken_ns)],
             Some(entered.iter().copied()),
         );

@@ -171,7 +171,7 @@ fn kind_column<'a>(priority: u8) -> Columns<'a, &'a str> {
 }
 
 /// Sums of the locks with equal keys. Keys keep the order of their first occurrence.
-fn summed<'a, K: Ord + Copy>(
+fn sum_by_key<'a, K: Ord + Copy>(
     locks: &'a [LockStats],
     key: impl Fn(&'a LockStats) -> K,
 ) -> Vec<(K, Sums)> {
@@ -179,10 +179,10 @@ fn summed<'a, K: Ord + Copy>(
     let mut positions: BTreeMap<K, usize> = BTreeMap::new();
     for lock in locks {
         let key = key(lock);
-        let position = *positions.entry(key).or_insert(sums.len());
-        if position == sums.len() {
+        let position = *positions.entry(key).or_insert_with(|| {
             sums.push((key, Sums::default()));
-        }
+            sums.len() - 1
+        });
         sums[position].1.add(lock);
     }
     sums
@@ -200,7 +200,8 @@ pub(in super::super) fn locks(sample: &ServicesSample, locks: &[LockStats]) -> T
             .text(|((_, place, ..), _): &Row<'_>| (*place).to_owned()),
         column(
             "lock",
-            "The lock, if it has a name in the kernel and, on a simulated machine, if the call site takes only one lock.",
+            "The lock, if it has a name in the kernel and, on a simulated machine, if the call site takes only one \
+             lock.",
         )
         .priority(70)
         .key()
@@ -215,7 +216,7 @@ pub(in super::super) fn locks(sample: &ServicesSample, locks: &[LockStats]) -> T
         rows_max: Some(ROWS_MAX),
         ..TableDisplay::default()
     };
-    let call_sites: Vec<Row<'_>> = summed(locks, |lock| {
+    let call_sites: Vec<Row<'_>> = sum_by_key(locks, |lock| {
         (lock.kind.as_str(), lock.place.as_str(), lock.lock.as_deref(), lock.method)
     });
     columns.table("locks", doc, call_sites).displayed(display)
@@ -257,7 +258,7 @@ pub(in super::super) fn service_locks(sample: &ServicesSample, locks: &[LockStat
         rows_max: Some(ROWS_MAX),
         ..TableDisplay::default()
     };
-    let rows: Vec<Row<'_>> = summed(locks, |lock| {
+    let rows: Vec<Row<'_>> = sum_by_key(locks, |lock| {
         let (kind, name) = (lock.kind.as_str(), lock.lock.as_deref());
         (lock.class, lock.service.as_str(), kind, name, place_of_nameless(lock))
     });
@@ -311,7 +312,7 @@ pub(in super::super) fn cgroup_locks(
         rows_max: Some(ROWS_MAX),
         ..TableDisplay::default()
     };
-    let rows: Vec<Row<'_>> = summed(locks, |lock| {
+    let rows: Vec<Row<'_>> = sum_by_key(locks, |lock| {
         let (kind, name) = (lock.kind.as_str(), lock.lock.as_deref());
         (lock.waiter.as_ref(), kind, name, place_of_nameless(lock))
     });

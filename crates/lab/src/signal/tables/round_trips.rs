@@ -14,6 +14,8 @@ use super::columns::{
 /// A row: all windows with one load and scheme, with or without a bulk transfer.
 struct Row<'w> {
     load: Load,
+    /// All windows of a run request this rate.
+    rate_hz: u64,
     /// Whether a bulk transfer ran in the meantime.
     is_during_bulk: bool,
     scheme: Scheme,
@@ -64,6 +66,7 @@ impl Row<'_> {
 }
 
 fn columns<'a>() -> Columns<'a, Row<'a>> {
+    // The object of the sentences in the documentation of the latency columns.
     let meaning = "the time from when a request was due until its answer was received (absent with \
                    overload)";
     Columns::all([
@@ -76,8 +79,8 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
             .title("rate")
             .key()
             .detail()
-            .uint(|row: &Row<'_>| row.windows[0].point.rate_hz),
-        column("repetitions", "Windows that were measured.")
+            .uint(|row: &Row<'_>| row.rate_hz),
+        column("repetitions", "Number of measured windows.")
             .detail()
             .uint(|row: &Row<'_>| row.windows.len()),
         column("sent_count", "Requests that were due.")
@@ -91,10 +94,10 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
             .real(|row: &Row<'_>| row.unanswered_ratio()),
         column(
             "is_over_capacity",
-            "Whether the requests exceed what is answered: in half of the windows or more, less \
-             than 98 % were answered. Requests under way at the end of a window count as answered. \
-             Mean, quantiles and maximum are then absent. Otherwise they leave out the windows \
-             that lack answers.",
+            "Whether the receiver did not keep up: in at least half of the windows, less than 98 % \
+             of the requests were answered. Requests under way at the end of a window count as \
+             answered. With overload, mean, quantiles and maximum are absent. Without overload, \
+             mean, quantiles and maximum leave out the windows that lack answers.",
         )
         .detail()
         .bool(|row: &Row<'_>| row.is_overloaded()),
@@ -115,8 +118,14 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
 fn rows(windows: &[RoundTripWindow]) -> Vec<Row<'_>> {
     let key =
         |window: &RoundTripWindow| (window.point.load, window.point.bulk, window.point.scheme);
-    let row =
-        |((load, is_during_bulk, scheme), windows)| Row { load, is_during_bulk, scheme, windows };
+    let rate_hz = windows.first().map_or(0, |window| window.point.rate_hz);
+    let row = |((load, is_during_bulk, scheme), windows)| Row {
+        load,
+        rate_hz,
+        is_during_bulk,
+        scheme,
+        windows,
+    };
     grouped(windows, key).into_iter().map(row).collect()
 }
 

@@ -36,7 +36,7 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         .shown_as("socket buffer", 98)
         .key()
         .uint(|row: &Row<'_>| row.socket_buffer_bytes),
-        column("repetitions", "Windows that were measured.")
+        column("repetitions", "Number of measured windows.")
             .detail()
             .uint(|row: &Row<'_>| row.windows.len()),
         column("throughput_bytes_per_second", "Bytes received per second.")

@@ -16,7 +16,7 @@ use crate::bpf::{Attached, CountedRow, Flavour, LoadSpec, Maps, Probes, RowLayou
 use crate::host::{Root, namespaces};
 use crate::probe_overhead::WarmOverhead;
 use crate::selfbench::tracefs::{Instance, Tracefs};
-use crate::window::{WindowEdge, move_all_gates};
+use crate::window::{WindowEdge, set_all_windows};
 
 /// Buffer of an instance for each CPU. It has room for about 70,000 interrupts.
 const BUFFER_KIB: u32 = 4 << 10;
@@ -117,9 +117,9 @@ impl<'a> Windows<'a> {
     /// Runs a window with the attached programs.
     fn window(&self) -> Result<Counted, BenchError> {
         self.probes.clear_for(self.overheads)?;
-        move_all_gates(&self.probes, self.cpus, WindowEdge::Open)?;
+        set_all_windows(&self.probes, self.cpus, WindowEdge::Open)?;
         thread::sleep(self.length);
-        move_all_gates(&self.probes, self.cpus, WindowEdge::Close)?;
+        set_all_windows(&self.probes, self.cpus, WindowEdge::Close)?;
         let states = self.probes.states()?;
         Ok(Counted { states, rows: self.probes.rows()? })
     }

@@ -8,7 +8,7 @@ use crate::CodeSpan;
 use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::core::ExecutedBlock;
 use crate::core::code_tags::decoded_tag;
-use crate::core::flags::resolve_flags;
+use crate::core::flags::{ResolvedFlags, resolve_flags};
 use crate::core::summary::{BlockSummary, CodeStart};
 use crate::predict::BranchKind;
 
@@ -109,7 +109,8 @@ impl Template {
         let line_of_code = |offset: u64| address.plus(offset).block_number(CODE_LINE_SHIFT);
         let (mut offset, mut last_line, mut in_decoded) = (0_u16, None, (0, 0));
         let fuses = layout.fuses_branches && ends_in_pair(instructions);
-        let (resolved, flags_but_carry) = resolve_flags(instructions);
+        let ResolvedFlags { instructions: resolved, flags_but_carry_at_end: flags_but_carry } =
+            resolve_flags(instructions);
         let mut prepare = |(number, mut instruction): (usize, Instruction)| {
             let is_second = fuses && number + 1 == instructions.len();
             if layout.follows_stack && instruction.flags & STACK != 0 {

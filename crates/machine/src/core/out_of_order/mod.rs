@@ -173,7 +173,7 @@ impl OutOfOrderCore {
                 Class::Store => take_common(accesses, index, true),
                 Class::LoadAndStore => take_common_pair(accesses, index),
                 Class::Fused => return core.fused(block, instruction, memory),
-                Class::Any | Class::Repetition => None,
+                Class::AllStages | Class::Repetition => None,
             };
             match common {
                 Some(common) => {

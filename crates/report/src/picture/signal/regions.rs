@@ -127,7 +127,7 @@ pub fn regions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         plane.outline(&mut chart)?;
         for (scheme, position) in &names_with_positions {
             if let Some((x_share, y_share)) = position {
-                chart.boxed_text(scheme, (x.value_at(*x_share), y.value_at(*y_share)))?;
+                chart.draw_boxed_text(scheme, (x.value_at(*x_share), y.value_at(*y_share)))?;
             }
         }
         if let Some(middle_share) = plane.middle_below() {

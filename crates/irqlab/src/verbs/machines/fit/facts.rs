@@ -12,7 +12,7 @@ use machine::identity::TITLE_BYTES_MAX;
 use sim::mitigations;
 
 use super::draft::{Draft, stated};
-use super::original::Original;
+use super::reference::ReferenceProcessor;
 use crate::kernels::core_hz;
 
 /// Largest number of ways of a model's TLB.
@@ -55,10 +55,10 @@ fn set_identity(draft: &mut Draft, facts: &HostFacts, processor: &Processor) {
 }
 
 /// Sets clock, number of CPUs, caches and identity from known facts about the processor.
-pub(super) fn set_from_facts(draft: &mut Draft, original: &Original) {
-    let Original { processor, cpu, .. } = original;
+pub(super) fn set_from_facts(draft: &mut Draft, reference: &ReferenceProcessor) {
+    let ReferenceProcessor { processor, cpu, .. } = reference;
     draft.set(stated("cpuid", format!("[\"{processor}\"]"), "CPUID"));
-    let Some(facts) = &original.facts else {
+    let Some(facts) = &reference.facts else {
         let about = format!("{}, fitted to kept data", cpu.replace('"', ""));
         draft.set(stated("about", format!("{about:?}"), "kept data"));
         set_signature(draft, processor);
@@ -153,7 +153,7 @@ mod tests {
     use live::host::Root;
     use sim::models;
 
-    use super::super::original::Measured;
+    use super::super::reference::MeasuredMachine;
     use super::*;
 
     /// A hybrid processor: CPU 0 is a performance core, CPU 16 an efficiency core.
@@ -190,7 +190,7 @@ mod tests {
             let root = Root::new(directory.path());
             let text = models::text("emerald-rapids").unwrap();
             let mut draft = Draft { text, fitted: Vec::new(), undetermined: Vec::new() };
-            set_caches(&mut draft, &Measured::new(HostFacts::default(), &root, cpu).caches);
+            set_caches(&mut draft, &MeasuredMachine::new(HostFacts::default(), &root, cpu).caches);
             ["l1d.size", "l1i.size", "l2.size"].map(|field| {
                 let fitted = draft.fitted.iter().find(|fitted| fitted.field == field).unwrap();
                 fitted.value.clone().unwrap_or_else(|| format!("{fitted:?}"))

@@ -117,8 +117,8 @@ fn check_window(duration_ns: u64, period_ns: u64) -> Result<(), Usage> {
     match duration_ns / period_ns.max(1) {
         0 => Err(Usage("-d is shorter than the period -p, so no thread would wake up".to_owned())),
         wakeups if wakeups > wakeups_max => Err(Usage(format!(
-            "a window of {wakeups} wake-ups of each CPU; the guest keeps all parts of all of them until the end, and has \
-             room for {wakeups_max}"
+            "a window would have {wakeups} wake-ups of each CPU; the guest keeps all parts of all of them until the end, and \
+             has room for {wakeups_max} wake-ups (choose a shorter -d or a longer -p)"
         ))),
         _ => Ok(()),
     }

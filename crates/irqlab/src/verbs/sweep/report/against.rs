@@ -41,7 +41,7 @@ impl Against {
         let in_both: HashMap<AxisValues, &Task> =
             plan.tasks.iter().map(|task| (axis_values(plan, task), task)).collect();
         let is_in_both = |task: &Task| in_both.contains_key(&axis_values(other_plan, task));
-        let status = Status::of(&sweep).map_err(usage)?;
+        let status = Status::read(&sweep).map_err(usage)?;
         let mut reader = Reader { sweep: &sweep, wanted, facts: None };
         let combinations = reader.read(&status, &is_in_both)?;
         let facts = reader.facts.take();

@@ -169,7 +169,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let plan = sweep.plan();
     let conditions = AxisValue::parse_all(&args.conditions, plan)?;
     let is_selected = |task: &Task| conditions.iter().all(|condition| condition.selects(task));
-    let status = Status::of(&sweep).map_err(usage)?;
+    let status = Status::read(&sweep).map_err(usage)?;
     let Some(first) = status.done.iter().find(|index| is_selected(&plan.tasks[**index])) else {
         bail!(Usage(format!(
             "none of the combinations has a result yet: {} failed, {} are running, {} are missing (irqlab sweep run {} \

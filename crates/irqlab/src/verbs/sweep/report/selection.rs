@@ -284,7 +284,7 @@ fn check_number(table: &Table, name: &str) -> Result<(), Usage> {
     let column = table.columns.iter().find(|column| column.name == name);
     match column {
         Some(column) if !is_number(column) => {
-            Err(Usage(format!("column {name} of table {} is no number", table.name)))
+            Err(Usage(format!("column {name} of table {} has no numbers", table.name)))
         }
         _ => Ok(()),
     }

@@ -331,13 +331,18 @@ fn baseline_warning(plan: &Plan, combinations: &[Combination<'_>]) -> Option<Str
     })
 }
 
-/// The combinations without a figure, with the reasons.
-fn absences(sweep: &SweepDirectory, combinations: &[Combination<'_>]) -> Vec<Absence> {
-    let path = report::shell_word(&path_text(sweep.path()));
-    let plan = sweep.plan();
-    let mut absences: Vec<Absence> = Vec::new();
-    let mut counts: Vec<(&str, usize)> = Vec::new();
-    for combination in combinations.iter().filter(|combination| combination.reading().is_none()) {
+/// Why a combination has no figure.
+struct NoFigure {
+    /// The task's state in a word. Absences are counted by it.
+    state: &'static str,
+    reason: String,
+    /// A command that may give the figure.
+    remedy: Option<String>,
+}
+
+impl NoFigure {
+    /// `path`: the directory of the sweep, as a word of a shell.
+    fn new(combination: &Combination<'_>, path: &str) -> NoFigure {
         let (state, reason, remedy) = match &combination.state {
             State::Failed(reason) => (
                 "failed",
@@ -352,12 +357,27 @@ fn absences(sweep: &SweepDirectory, combinations: &[Combination<'_>]) -> Vec<Abs
             ),
             State::Done => ("absent", state_text(combination), None),
         };
-        let position = counts.iter().position(|(known, _)| *known == state).unwrap_or_else(|| {
+        NoFigure { state, reason, remedy }
+    }
+}
+
+/// An absence for each combination without a figure, at most [`NAMED_MAX`] for each state of tasks. One more absence then
+/// has the number of the others.
+fn absences(sweep: &SweepDirectory, combinations: &[Combination<'_>]) -> Vec<Absence> {
+    let path = report::shell_word(&path_text(sweep.path()));
+    let plan = sweep.plan();
+    let mut absences: Vec<Absence> = Vec::new();
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for combination in combinations.iter().filter(|combination| combination.reading().is_none()) {
+        let NoFigure { state, reason, remedy } = NoFigure::new(combination, &path);
+        let position = counts.iter().position(|(known, _)| *known == state);
+        let position = position.unwrap_or(counts.len());
+        if position == counts.len() {
             counts.push((state, 0));
-            counts.len() - 1
-        });
-        counts[position].1 += 1;
-        if counts[position].1 > NAMED_MAX {
+        }
+        let (_, count) = &mut counts[position];
+        *count += 1;
+        if *count > NAMED_MAX {
             continue;
         }
         let what =
