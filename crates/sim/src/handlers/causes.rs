@@ -109,7 +109,7 @@ fn completed_requests(cpu: &CpuUse) -> BTreeMap<(usize, u64), &CompletionUse> {
             KernelContext::Interrupt(_) | KernelContext::Irq(_) | KernelContext::Softirq(_)
         )
     };
-    let starts = Starts::of(cpu, is_interrupt);
+    let starts = Starts::find(cpu, is_interrupt);
     let nested = starts.nested();
     let mut completed = BTreeMap::new();
     for completion in &cpu.completions {
