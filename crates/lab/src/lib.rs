@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod added_cost;
 pub mod affinity;
 mod amounts;
 pub mod compare;

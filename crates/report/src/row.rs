@@ -177,9 +177,11 @@ pub(crate) fn fill_from_run(template: &str, run: &Run) -> Option<String> {
     })
 }
 
-/// A setting as text. A number gets the unit that the end of its key names, such as `_ns`. `None` for an empty text,
-/// and for a value that is neither text nor number.
+/// A setting as text. A number gets the unit that the end of its key names, such as `_ns`; an end of an interval
+/// (`_ns_ci95_low`) has the unit of its figure. `None` for an empty text, and for a value that is neither text nor number.
 fn setting_text(key: &str, value: &Json) -> Option<String> {
+    let interval_end = ["_ci95_low", "_ci95_high"];
+    let key = interval_end.iter().find_map(|end| key.strip_suffix(end)).unwrap_or(key);
     match value {
         Json::String(text) if text.is_empty() => None,
         Json::String(text) => Some(plain(text)),
@@ -238,6 +240,17 @@ mod tests {
         ]);
         table.push(vec![Value::Absent; 7]);
         table
+    }
+
+    #[test]
+    fn the_end_of_an_interval_has_the_unit_of_its_figure() {
+        let ratio = serde_json::json!(-0.0015);
+        let unbroken = |text: &str| Some(text.replace(' ', "\u{a0}"));
+        for key in ["added_lost_ratio", "added_lost_ratio_ci95_low", "added_lost_ratio_ci95_high"] {
+            assert_eq!(setting_text(key, &ratio), unbroken("-0.150 %"), "{key}");
+        }
+        let time = serde_json::json!(1_500.0);
+        assert_eq!(setting_text("added_late_p50_ns_ci95_high", &time), unbroken("1.50 µs"));
     }
 
     #[test]

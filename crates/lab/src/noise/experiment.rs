@@ -238,32 +238,25 @@ fn observer(samples: &[NoiseSample]) -> Map<String, Json> {
     observer
 }
 
-/// Adds the cost of the probes from pairs of windows: the median without probes, the median with probes, and the median
-/// difference. The interval of the median difference follows from the order of the differences, for any distribution.
+/// Adds the cost of the probes from pairs of windows: the median without probes, the median with probes, and what the probes
+/// add.
 fn add_comparison(pairs: &[PairedWindows], observer: &mut Map<String, Json>) {
     if pairs.is_empty() {
         return;
     }
     observer.insert("compared_pairs".into(), json!(pairs.len()));
     let lost: Vec<[f64; 2]> = pairs.iter().map(|pair| pair.lost_ratio).collect();
-    let lengths: Vec<[f64; 2]> = pairs
-        .iter()
-        .filter_map(|pair| Some([pair.detour_p50_ns[0]? as f64, pair.detour_p50_ns[1]? as f64]))
-        .collect();
-    // Each entry: the values of the pairs, and the keys for without probes, with probes, and the difference.
-    for (values, bare_key, traced_key, added_key) in [
-        (lost, "bare_lost_ratio", "traced_lost_ratio", "added_lost_ratio"),
-        (lengths, "bare_detour_p50_ns", "traced_detour_p50_ns", "added_per_detour_p50_ns"),
+    let lengths: Vec<[f64; 2]> = pairs.iter().filter_map(PairedWindows::p50_of_both_ns).collect();
+    for (values, bare_key, traced_key) in [
+        (lost, "bare_lost_ratio", "traced_lost_ratio"),
+        (lengths, "bare_detour_p50_ns", "traced_detour_p50_ns"),
     ] {
         let sorted_side = |side: usize| sorted(values.iter().map(|pair| pair[side]).collect());
-        let differences = sorted(values.iter().map(|pair| pair[1] - pair[0]).collect());
         observer.insert(bare_key.into(), json!(median(&sorted_side(0))));
         observer.insert(traced_key.into(), json!(median(&sorted_side(1))));
-        observer.insert(added_key.into(), json!(median(&differences)));
-        let (low, high) = stats::interval::order_95(differences.len()).unzip();
-        let [low, high] = [low, high].map(|end| end.map(|position| differences[position]));
-        observer.insert(format!("{added_key}_ci95_low"), json!(low));
-        observer.insert(format!("{added_key}_ci95_high"), json!(high));
+    }
+    for added in [PairedWindows::added_lost(pairs), PairedWindows::added_length(pairs)] {
+        added.into_iter().for_each(|added| added.describe(observer));
     }
 }
 

@@ -9,6 +9,7 @@ use super::placement::CpuActivity;
 use super::sent::SentInterrupt;
 use super::split::Part;
 use super::work::{Fixed, Slots};
+use crate::added_cost::AddedCost;
 use crate::cpu_warnings::CpuWarning;
 use crate::cpus::UnmeasuredCpu;
 use crate::flight_recorder::FlightRecorder;
@@ -200,6 +201,25 @@ pub struct PairedWindows {
     pub lost_ratio: [f64; 2],
     /// Median length of a detour, ns: without probes, with probes. `None` if there was no detour.
     pub detour_p50_ns: [Option<u64>; 2],
+}
+
+impl PairedWindows {
+    /// The median length of a detour without and with probes, ns. `None` if a window had no detour.
+    pub(super) fn p50_of_both_ns(&self) -> Option<[f64; 2]> {
+        Some([self.detour_p50_ns[0]? as f64, self.detour_p50_ns[1]? as f64])
+    }
+
+    /// What the probes add to the lost share of the CPUs. `None` without pairs.
+    pub(super) fn added_lost(pairs: &[PairedWindows]) -> Option<AddedCost> {
+        let difference = |pair: &PairedWindows| pair.lost_ratio[1] - pair.lost_ratio[0];
+        AddedCost::new("added_lost_ratio", pairs.iter().map(difference))
+    }
+
+    /// What the probes add to the median detour. `None` without pairs of windows with detours.
+    pub(super) fn added_length(pairs: &[PairedWindows]) -> Option<AddedCost> {
+        let lengths = pairs.iter().filter_map(PairedWindows::p50_of_both_ns);
+        AddedCost::new("added_per_detour_p50_ns", lengths.map(|[bare, traced]| traced - bare))
+    }
 }
 
 /// The result of a loop on one CPU.

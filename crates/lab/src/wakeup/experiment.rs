@@ -9,6 +9,7 @@ use stats::median;
 
 use super::sample::{ProbeCost, WakeupSample};
 use super::{tables, wakers_table};
+use crate::added_cost::AddedCost;
 use crate::cpu_warnings::{CpuWarning, CpuWarnings};
 use crate::cpus::add_once;
 use crate::expected_time::ExpectedTime;
@@ -169,7 +170,7 @@ impl Experiment for Plan {
         add_once(&mut absent, window.absent.iter().cloned());
         let mut tables = vec![
             tables::seeds(window),
-            tables::wakeup(window),
+            tables::wakeup(window, added_cost(&samples.pairs).as_ref()),
             tables::causes(window),
             tables::worst_table(window),
             tables::worst_functions(window),
@@ -225,27 +226,25 @@ fn observer(samples: &WakeupSamples, window: &WakeupSample) -> Map<String, Json>
     observer
 }
 
-/// Adds what the marks add to the median lateness, from pairs of windows. The interval of the median difference follows
-/// from the order of the differences, for any distribution.
+/// What the marks add to the median lateness. `None` without pairs of windows.
+fn added_cost(pairs: &[ProbeCost]) -> Option<AddedCost> {
+    let difference = |pair: &ProbeCost| pair.traced_p50_ns - pair.bare_p50_ns;
+    AddedCost::new("added_late_p50_ns", pairs.iter().map(difference))
+}
+
+/// Adds the median lateness of pairs of windows without and with marks, and what the marks add.
 fn add_probe_cost(pairs: &[ProbeCost], observer: &mut Map<String, Json>) {
-    if pairs.is_empty() {
-        return;
-    }
+    let Some(added) = added_cost(pairs) else { return };
     let sorted = |value: fn(&ProbeCost) -> f64| {
         let mut values: Vec<f64> = pairs.iter().map(value).collect();
         values.sort_unstable_by(f64::total_cmp);
         values
     };
-    let added = sorted(|pair| pair.traced_p50_ns - pair.bare_p50_ns);
     observer.insert("compared_pairs".into(), json!(pairs.len()));
     observer.insert("bare_late_p50_ns".into(), json!(median(&sorted(|pair| pair.bare_p50_ns))));
     let traced = sorted(|pair| pair.traced_p50_ns);
     observer.insert("traced_late_p50_ns".into(), json!(median(&traced)));
-    observer.insert("added_late_p50_ns".into(), json!(median(&added)));
-    let (low, high) = stats::interval::order_95(added.len()).unzip();
-    let [low, high] = [low, high].map(|end| end.map(|position| added[position]));
-    observer.insert("added_late_p50_ns_ci95_low".into(), json!(low));
-    observer.insert("added_late_p50_ns_ci95_high".into(), json!(high));
+    added.describe(observer);
 }
 
 /// Warnings of the run: of the whole window, and of single CPUs, merged by kind.

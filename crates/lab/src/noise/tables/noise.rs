@@ -4,13 +4,14 @@
 use record::{Columns, Format, Table, TableDisplay, column};
 use stats::Distribution;
 
-use super::super::sample::NoiseSample;
+use super::super::sample::{NoiseSample, PairedWindows};
 use super::super::split::{Class, Part};
 use super::single::{LARGEST_CAUSE, cause_columns};
 use super::{
     DetourLoop, UNTIL_NOTE, USER_MODE_NOTE, all_rows, cpu_column, detour_loops, ended_by,
     ended_by_column, no_rows, rate_hz, ratio,
 };
+use crate::added_cost::NoteWords;
 use crate::quantiles::{interval_link, p50_p99_interval_columns};
 
 impl<'a> DetourLoop<'a> {
@@ -222,8 +223,8 @@ fn columns<'a>() -> Columns<'a, DetourLoop<'a>> {
 }
 
 /// Notes below the table on the method of the measurement. The report replaces names in braces by settings and figures.
-fn notes() -> Vec<String> {
-    [
+fn notes(samples: &[NoiseSample]) -> Vec<String> {
+    let method = [
         "clock resolution {settings.clock_step_ns}",
         "one reading every {settings.iteration_ns}",
         "detours are gaps above {settings.threshold_ns}",
@@ -233,20 +234,24 @@ fn notes() -> Vec<String> {
         USER_MODE_NOTE,
         UNTIL_NOTE,
         "irqlab's own thread on CPUs {settings.observer_cpus}",
-        "in {observer.compared_pairs} pairs of windows, lost {observer.bare_lost_ratio} untraced, \
-         {observer.traced_lost_ratio} traced",
-        "median detour {observer.bare_detour_p50_ns} untraced, {observer.traced_detour_p50_ns} \
-         traced",
-    ]
-    .map(str::to_owned)
-    .to_vec()
+    ];
+    let probes = "the probes";
+    let lost = NoteWords { probes, whole: " of the CPU", figure: "the lost time" };
+    let length = NoteWords { probes, whole: "", figure: "the median detour" };
+    let costs = samples.iter().flat_map(|sample| {
+        [
+            PairedWindows::added_lost(&sample.pairs).map(|added| added.note(&lost)),
+            PairedWindows::added_length(&sample.pairs).map(|added| added.note(&length)),
+        ]
+    });
+    method.map(str::to_owned).into_iter().chain(costs.flatten()).collect()
 }
 
 /// Table `noise`: one row per CPU and window of the detour loop.
 pub fn noise(samples: &[NoiseSample]) -> Table {
     let doc = "Time that each CPU lost to interrupts, tasks and the host, seen by a loop that \
                reads the clock, and the explained share of it.";
-    let display = TableDisplay { notes: notes(), ..all_rows() };
+    let display = TableDisplay { notes: notes(samples), ..all_rows() };
     columns().table("noise", doc, DetourLoop::all(samples)).displayed(display)
 }
 

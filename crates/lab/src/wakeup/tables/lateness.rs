@@ -3,6 +3,7 @@
 use record::{Columns, Table, TableDisplay, column};
 
 use super::{Class, Thread, all_rows, cpu_column, no_rows, us_column};
+use crate::added_cost::{AddedCost, NoteWords};
 use crate::quantiles::{interval_columns, interval_link};
 use crate::wakeup::sample::{CpuWakeups, WakeupSample};
 
@@ -30,7 +31,9 @@ fn ended_by(sample: &WakeupSample, cpu: &CpuWakeups) -> &'static str {
 }
 
 /// Table `wakeup`: one row per CPU.
-pub(in crate::wakeup) fn wakeup(sample: &WakeupSample) -> Table {
+///
+/// `added`: what the marks add to the median lateness, if it was measured.
+pub(in crate::wakeup) fn wakeup(sample: &WakeupSample, added: Option<&AddedCost>) -> Table {
     let quantiles = QUANTILES.map(|(name, header, share)| {
         let doc = format!(
             "Lateness that {} % of the wake-ups do not exceed; exact within 1/16. Absent with too few wake-ups.",
@@ -198,15 +201,15 @@ pub(in crate::wakeup) fn wakeup(sample: &WakeupSample) -> Table {
         "reads of {settings.disk}",
         "period {settings.period_ns}",
         "timer slack {settings.timer_slack_ns}",
-        "before the window, in {observer.compared_pairs} pairs of short ones, median {observer.bare_late_p50_ns} without \
-         marks, {observer.traced_late_p50_ns} with marks",
         "irqlab's own thread on CPUs {settings.observer_cpus}",
     ];
+    let words = NoteWords { probes: "the marks", whole: "", figure: "the median lateness" };
+    let cost = added.map(|added| format!("before the window, {}", added.note(&words)));
     let display = TableDisplay {
         headline: "CPU {cpu}: {late_max_ns} at worst, {late_p99_ns} at the 99th percentile"
             .to_owned(),
         sort_by: Some("late_max_ns".to_owned()),
-        notes: notes.map(str::to_owned).to_vec(),
+        notes: notes.map(str::to_owned).into_iter().chain(cost).collect(),
         ..all_rows()
     };
     let doc = "How late a periodic thread of each CPU ran: from the time at which it was due, at which another thread sent its \

@@ -107,7 +107,7 @@ fn the_table_says_what_ended_the_window() {
     let cell = |change: fn(&mut WakeupSample)| {
         let mut sample = sample();
         change(&mut sample);
-        let table = wakeup(&sample);
+        let table = wakeup(&sample, None);
         table.get(&table.rows()[0], "ended_by").cloned()
     };
     let text = |word: &str| Some(record::Value::from(word));
@@ -165,7 +165,7 @@ fn the_worst_wake_ups_have_a_date_where_it_is_known() {
 fn display_hints_are_about_columns_that_exist() {
     let sample = sample();
     for table in [
-        wakeup(&sample),
+        wakeup(&sample, None),
         causes(&sample),
         worst_table(&sample),
         worst_parts(&sample),
