@@ -13,11 +13,9 @@ impl Tracker {
         let argument = moment.qemu.register_value(moment.registers.rdi);
         let now_cycles = moment.now[TIME];
         match action {
-            Action::SubmitBio => {
-                if !self.requests.is_submitted(argument) {
-                    let submitter = self.submitter(cpu, &mut moment);
-                    self.requests.submit(argument, submitter);
-                }
+            Action::SubmitBio if !self.requests.is_submitted(argument) => {
+                let submitter = self.submitter(cpu, &mut moment);
+                self.requests.submit(argument, submitter);
             }
             Action::ChainBio => {
                 let parent = moment.qemu.register_value(moment.registers.rsi);
