@@ -463,6 +463,7 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
         request: guest_request(args, cpus),
         keep: args.keep(vcpus as usize),
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
+        tick_hz: prepared.facts.hz,
         symbols: prepared.facts.symbols,
         quanta_window_ns_max,
     });

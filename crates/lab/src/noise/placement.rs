@@ -178,6 +178,12 @@ impl BusyIntervals {
         self.transition(mark.at_ns, is_handlers);
     }
 
+    /// Whether a task other than the loop and the idle task runs, by the marks so far.
+    #[must_use]
+    pub fn is_in_task(&self) -> bool {
+        self.is_in_task
+    }
+
     /// Ends the open interval at `end_ns`, and returns the activity of the CPU at `place`.
     #[must_use]
     pub fn finish(mut self, place: Place, end_ns: u64) -> CpuActivity {

@@ -98,6 +98,8 @@ pub struct NoiseSample {
     pub names: Vec<ContextName>,
     /// Statistics of the trace of kernel events. `None` without tracing.
     pub traced: Option<Traced>,
+    /// Frequency of the kernel's tick, Hz. `None` if it is unknown, and without a kernel.
+    pub tick_hz: Option<f64>,
     /// Bound on the relative error of the clock's rate: 0 in a simulated machine. `None` if the bound is unknown.
     pub clock_rate_error: Option<f64>,
     /// Pairs of short windows of the loop, without and with probes, which show the cost of the probes. `experiment.rs`
@@ -135,6 +137,7 @@ impl NoiseSample {
             unobserved_cpus: Vec::new(),
             names: Vec::new(),
             traced: None,
+            tick_hz: None,
             clock_rate_error: Some(0.0),
             pairs: Vec::new(),
             injected: Vec::new(),
@@ -231,8 +234,9 @@ pub struct CpuNoise {
     /// How long the loop ran, ns.
     pub window_ns: u64,
     pub result: LoopResult,
-    /// Number of interrupts of the local timer in the window. `None` without tracing.
-    pub tick_count: Option<u64>,
+    /// Number of interrupts of the local timer while the loop had the CPU: ticks, and expired timers of programs. `None`
+    /// without tracing.
+    pub timer_count: Option<u64>,
     /// How long the time lasted that `steal_ns` and `smi_count` cover, ns: the window, what precedes it (warm-up,
     /// trials), and its end. `None` if neither was counted.
     pub external_ns: Option<u64>,
@@ -262,7 +266,7 @@ impl CpuNoise {
             start_ns,
             window_ns,
             result,
-            tick_count: None,
+            timer_count: None,
             external_ns: None,
             lost_records: 0,
             left: false,

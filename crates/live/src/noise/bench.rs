@@ -34,6 +34,7 @@ use crate::clock::{
     disagreement, suspended_ns, suspension,
 };
 use crate::companion::Companion;
+use crate::footprint::tick::tick_ns;
 use crate::host::{
     Root, available_memory, format_cpu_list, is_leaving, online_cpus, process_cpus, smi_count,
     steal_facts,
@@ -509,10 +510,10 @@ impl LiveNoise {
             traced.marks += join.marks_in_window;
             traced.outside += join.outside;
             traced.lost += join.forgotten_in_records;
-            let is_tick =
-                |number: u32| names.get(number as usize).is_some_and(ContextName::is_tick);
-            let ticks = join.entries.iter().filter(|(number, _)| is_tick(**number));
-            let tick_count = probes.map(|_| ticks.map(|(_, count)| count).sum());
+            let is_timer =
+                |number: u32| names.get(number as usize).is_some_and(ContextName::is_local_timer);
+            let timers = join.entries.iter().filter(|(number, _)| is_timer(**number));
+            let timer_count = probes.map(|_| timers.map(|(_, count)| count).sum());
             facts.insert(format!("iterations_on_cpu_{cpu}"), json!(ran.body_iterations));
             if looping == Loop::Detour {
                 let threshold_cycles = ran.loop_config.threshold_cycles;
@@ -532,7 +533,7 @@ impl LiveNoise {
                 cpu,
                 start_ns,
                 window_ns,
-                tick_count,
+                timer_count,
                 external_ns: before.external_ns(after, cpu),
                 lost_records: ring.lost() + join.timeless,
                 left: has_left,
@@ -563,6 +564,7 @@ impl LiveNoise {
             unobserved_cpus,
             names,
             traced: probes.map(|_| traced),
+            tick_hz: Some(1e9 / tick_ns().max(1) as f64),
             clock_rate_error: Some(counter_error),
             pairs: Vec::new(),
             injected: Vec::new(),

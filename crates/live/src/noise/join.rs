@@ -46,7 +46,7 @@ pub struct Join {
     pub marks_in_window: u64,
     /// Number of marks in the window that are within no record.
     pub outside: u64,
-    /// How often each context started in the window, by its number.
+    /// How often each context started in the window while the loop had the CPU, by its number.
     pub entries: BTreeMap<u32, u64>,
     /// Number of forgotten marks within records. For each record, the number is too high by at most [`MARKS_MAX`].
     pub forgotten_in_records: u64,
@@ -147,7 +147,9 @@ impl Join {
                 continue;
             }
             self.busy.mark(&mark);
-            if let What::Enter(context) = mark.what {
+            if let What::Enter(context) = mark.what
+                && !self.busy.is_in_task()
+            {
                 *self.entries.entry(context).or_default() += 1;
             }
         }
@@ -265,6 +267,22 @@ mod tests {
         join.finish(1_200, 0, 0.0);
         assert_eq!((join.marks_in_window, join.outside), (20, 20));
         assert_eq!(join.entries, BTreeMap::from([(7, 10)]));
+    }
+
+    #[test]
+    fn interrupts_of_other_tasks_do_not_interrupt_the_loop() {
+        let mut join = join_with_marks(0);
+        let marks = [
+            (1_010, What::Enter(7)),
+            (1_020, What::Leave(7)),
+            (1_030, What::SwitchTo(9)),
+            (1_040, What::Enter(7)),
+            (1_050, What::Leave(7)),
+            (1_060, What::SwitchBack),
+        ];
+        join.add_marks(marks.into_iter().map(|(at_ns, what)| Mark { at_ns, what }));
+        join.finish(1_200, 0, 0.0);
+        assert_eq!(join.entries, BTreeMap::from([(7, 1)]));
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub struct SimNoiseSettings {
     pub on_host: Map<String, Json>,
     /// Symbols of the kernel, which name the functions that senders of interrupts call. `None` if the kernel has none.
     pub symbols: Option<Symbols>,
+    /// Frequency of the tick of the guest's kernel, Hz. `None` if it is unknown.
+    pub tick_hz: Option<u32>,
     /// How many loops are measured at the same time.
     pub jobs: Jobs,
     /// The longest window of the loops `fwq` and `ftq`, ns. If the request's windows are longer, these loops end there instead
@@ -362,6 +364,7 @@ impl SimNoise {
             interrupted,
             had_enough: region.had_enough
                 || (!interrupted && self.shortened_window_ns(looping).is_some()),
+            tick_hz: self.settings.tick_hz.map(f64::from),
             ..NoiseSample::in_exact_clock(looping, results.cpus)
         })
     }
@@ -384,14 +387,14 @@ impl SimNoise {
             let name = format!("iterations_on_cpu_{}", loop_run.cpu);
             results.facts.insert(name, json!(loop_run.body_iterations));
         }
-        let tick_count = join.tick_count();
+        let timer_count = join.timer_count();
         results.cpu_warnings.extend(warn_of_open_ledger(loop_run.cpu, &join.broken));
         results.cpus.push(CpuNoise {
             cpu: loop_run.cpu,
             start_ns: loop_run.start,
             window_ns: loop_run.end.saturating_sub(loop_run.start),
             result: result.calibrated_for(self.settings.request.quantum_ns),
-            tick_count,
+            timer_count,
             external_ns: None,
             lost_records: loop_run.lost,
             left: false,

@@ -80,18 +80,23 @@ impl Join<'_, '_> {
         self.pieces(loop_run.start, loop_run.end)
     }
 
-    /// Counts the interrupts of the local timer in the window. `None` if its contexts are not known.
-    pub(super) fn tick_count(&mut self) -> Option<u64> {
+    /// Counts the interrupts of the local timer that interrupted the loop itself in the window. `None` if its contexts are
+    /// not known.
+    pub(super) fn timer_count(&mut self) -> Option<u64> {
         let window = self.window();
         if window.is_empty() {
             return None;
         }
-        let mut is_tick = |piece: &Piece| {
+        let task = KernelContext::User(self.thread());
+        let mut is_timer = |piece: &Piece| {
+            if piece.task != task {
+                return false;
+            }
             let part = self.names.part(piece, self.guest_loop.run.thread, self.account);
             let Part::Context(number) = part else { return false };
-            self.names.list.get(number as usize).is_some_and(ContextName::is_tick)
+            self.names.list.get(number as usize).is_some_and(ContextName::is_local_timer)
         };
-        Some(entries(&window).into_iter().filter(|piece| is_tick(piece)).count() as u64)
+        Some(entries(&window).into_iter().filter(|piece| is_timer(piece)).count() as u64)
     }
 
     /// Makes the ledger of the detour loop: divides each gap between the loop and other contexts, and keeps single detours by

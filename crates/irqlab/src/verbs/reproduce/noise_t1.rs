@@ -180,6 +180,7 @@ fn measure_under_kernel(
         request,
         jobs: Jobs { count: 1, limited_by_memory: false },
         keep: KeepDetours::with_seed(args.seed),
+        tick_hz: None,
         symbols: None,
         quanta_window_ns_max: None,
         on_host: Map::new(),

@@ -1,6 +1,6 @@
 //! Noise of the operating system: what takes time from a program, on one CPU and on many nodes.
 
-use record::{Run, Value};
+use record::{Run, Value, keys};
 
 use super::{Answer, largest, rows};
 use crate::human::{self, Quantity};
@@ -32,12 +32,16 @@ pub(super) fn noise(run: &Run) -> Option<Answer> {
             human::number(*rate)
         )
     });
-    let lever = named_cause.map(|(name, cause_ratio, _)| {
+    let lever = named_cause.map(|(name, cause_ratio, rate)| {
         let kind = cause.map(|row| row.value_text("kind")).unwrap_or_default();
         format!(
             "Without {name}, {} would be left.{}",
             human::percent(lost_ratio * (1.0 - cause_ratio).max(0.0)),
-            remedy(&kind, &name)
+            if has_other_timers(run, &kind, &name, rate) {
+                " Some of these interrupts expire timers of programs: the boot option nohz_full stops only the tick."
+            } else {
+                remedy(&kind, &name)
+            }
         )
     });
     Some(Answer {
@@ -48,6 +52,12 @@ pub(super) fn noise(run: &Run) -> Option<Answer> {
         lever,
         table: Some("noise".to_owned()),
     })
+}
+
+/// Whether a cause at `rate` per second is the interrupt of the local timer, and comes more often than the tick.
+fn has_other_timers(run: &Run, kind: &str, name: &str, rate: f64) -> bool {
+    let tick_hz = run.host.get(keys::HZ).and_then(serde_json::Value::as_f64);
+    kind == "vector" && name.contains("local_timer") && tick_hz.is_some_and(|hz| rate > 1.1 * hz)
 }
 
 /// The kernel setting that keeps a cause of this kind from the CPU, as a sentence with a leading

@@ -38,6 +38,38 @@ fn answer(schemes: &[(&str, f64, Option<f64>, u64)]) -> (String, String) {
     (answer.fact, answer.lever.unwrap())
 }
 
+/// The kernel's tick has 250 Hz.
+#[test]
+fn interrupts_that_come_more_often_than_the_tick_are_not_blamed_on_the_tick_alone() {
+    let lever = |rate_hz: f64| {
+        let noise = [("cpu", Kind::Uint), ("lost_ratio", Kind::Real)];
+        let causes = [
+            ("cpu", Kind::Uint),
+            ("kind", Kind::Text),
+            ("name", Kind::Text),
+            ("total_ns", Kind::Uint),
+            ("lost_ratio", Kind::Real),
+            ("rate_hz", Kind::Real),
+        ];
+        let cause = [1_u64.into(), "vector".into(), "local_timer".into(), 5_u64.into()];
+        let cause = cause.into_iter().chain([0.8.into(), rate_hz.into()]).collect();
+        let tables = vec![
+            table("noise", &noise, vec![vec![1_u64.into(), 0.02.into()]]),
+            table("causes", &causes, vec![cause]),
+        ];
+        let mut run = Run { experiment: "noise".to_owned(), ..run_of(tables) };
+        run.host.insert("hz".to_owned(), 250.into());
+        summarize(&run).lever.unwrap()
+    };
+    assert!(
+        lever(250.0).ends_with("The boot option nohz_full stops the tick of a CPU with one task.")
+    );
+    assert!(
+        lever(1_128.0)
+            .ends_with("timers of programs: the boot option nohz_full stops only the tick.")
+    );
+}
+
 /// A `read` of 60 % of the time waits for instructions for two of three cycles. Without the waits, 200
 /// of 600 cycles are its own.
 #[test]
