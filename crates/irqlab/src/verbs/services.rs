@@ -78,7 +78,7 @@ pub struct ServicesArgs {
     short: bool,
     /// End the window of a workload: N-instructions (as in 200M-instructions) once all CPUs have executed N, without the
     /// workload's check; end: when the workload ends. Default: end, but 200M-instructions at --detail ooo without --short
-    #[arg(long, value_name = "RULE", help_heading = SIMULATED, requires = "workload")]
+    #[arg(long, value_name = "RULE", help_heading = SIMULATED, requires = "workload", conflicts_with = "command")]
     until: Option<WorkloadUntilArg>,
     /// Run the command in this root file system (irqlab sim rootfs), which is the first disk; the command must succeed
     #[arg(long, value_name = "NAME", help_heading = SIMULATED,
