@@ -9,6 +9,7 @@ use live::bpf::layout::{
     BATCHES, Config, CpuOverheads, KEY_BENCH, KEY_IRQ, Learning, NestedTimes, OVERHEAD_UNIT_SHIFT,
     RATIO_SHIFT, ROWS_RESERVED, SECTION_SLOTS, SECTIONS, TRACE_SPAN, TraceEvent, VICTIMS_BY_CGROUP,
 };
+use live::bpf::rows::ROWS_MAX;
 use live::bpf::{
     BpfError, CountedRow, Flavour, KnownContexts, LoadSpec, Maps, Probes, RowLayout, TraceLayout,
 };
@@ -560,7 +561,7 @@ fn functions_share_a_row_of_delays_if_there_are_more_than_rows() {
 fn spans_without_a_histogram_are_counted_as_lost() {
     let known = KnownContexts { all: 90, nesting: 10, irq_threads: 0 };
     let contexts = [(CPU, known)].into();
-    let layout = RowLayout::for_contexts(&contexts);
+    let layout = RowLayout::for_contexts(&contexts, ROWS_MAX);
     let spec = LoadSpec {
         flavour: Flavour::Btf,
         config: Config::default(),
@@ -626,6 +627,7 @@ fn the_memory_of_512_cpus_is_bounded_whatever_the_passes() {
         &(0..512)
             .map(|cpu| (cpu, KnownContexts { all: 50, nesting: 10, irq_threads: 0 }))
             .collect(),
+        ROWS_MAX,
     );
     let load = |maps, events| {
         let config = Config { events, ..Config::default() };

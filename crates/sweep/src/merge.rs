@@ -521,10 +521,11 @@ mod tests {
         assert_eq!(kind(&["1", "2k"]), Kind::Text);
         assert_eq!(kind(&["0.5"]), Kind::Text);
     }
+
     #[test]
     fn a_table_that_cannot_be_merged_is_refused_with_its_reason() {
         let run = |table: &str, columns: &[(&str, Kind)]| {
-            let columns = columns.iter().map(|(name, kind)| Column::new(*name, *kind, ""));
+            let columns = columns.iter().map(|(name, kind)| Column::new(name, *kind, ""));
             let tables = vec![record::Table::new(table, "", columns.collect())];
             Run { tables, ..live_run(json!({})) }
         };

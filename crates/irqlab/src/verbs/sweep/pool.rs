@@ -119,7 +119,6 @@ impl Pool<'_> {
 
     /// Prints a line with the tasks that have ended and a forecast. In sweeps of more than [`EACH_TASK_MAX`] tasks, prints at
     /// most one line per [`LINES_APART`], and always the last one.
-
     fn print_progress(&self, progress: &mut Progress, name: &str) {
         let now = Instant::now();
         let Counts { done, failed, elsewhere, stopped } = progress.counts;
