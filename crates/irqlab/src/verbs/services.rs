@@ -74,7 +74,7 @@ pub struct ServicesArgs {
     #[arg(long, value_name = "NAME", help_heading = SIMULATED, conflicts_with = "command")]
     workload: Option<String>,
     /// Measure the workload's short form, which does less of the same work
-    #[arg(long, help_heading = SIMULATED, requires = "workload")]
+    #[arg(long, help_heading = SIMULATED, requires = "workload", conflicts_with = "command")]
     short: bool,
     /// End the window of a workload: N-instructions (as in 200M-instructions) once all CPUs have executed N, without the
     /// workload's check; end: when the workload ends. Default: end, but 200M-instructions at --detail ooo without --short

@@ -106,6 +106,8 @@ fn a_workload_is_known_and_has_its_own_machine() {
     refused(&["progdev", "--", "true"], "cannot be used with");
     refused(&["progdev", "--until", "1M-instructions"], "--until needs a model");
     refused(&["progdev", "--until", "5%"], "N-instructions");
-    let with_command = ["services", "--on", "sim", "--until", "end", "--", "true"];
-    check_refused(&with_command, "cannot be used with");
+    for of_workload in [&["--until", "end"][..], &["--short"]] {
+        let with_command = [&["services", "--on", "sim"], of_workload, &["--", "true"]].concat();
+        check_refused(&with_command, "cannot be used with");
+    }
 }
