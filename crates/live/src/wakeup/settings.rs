@@ -110,7 +110,7 @@ impl FromStr for Policy {
 
     /// The reverse of [`Policy::word`], but for `idle`, which users cannot ask for: only wakers have it.
     ///
-    /// Fails for a priority outside of 1 to 99, and for times that [`DeadlineTimes`] does not accept.
+    /// Fails for a priority outside of 1 to 99, and for times that `DeadlineTimes` does not accept.
     fn from_str(text: &str) -> Result<Policy, String> {
         let allowed = || {
             "allowed: other, fifo:PRIO or rr:PRIO, as in fifo:95 (PRIO is 1 to 99), or deadline:RUNTIME,DEADLINE,PERIOD, \

@@ -85,7 +85,7 @@ pub enum Operation {
 pub(in crate::core) const OPERATIONS: usize = 38;
 
 /// The operations that may occupy their unit for another time than the unit's other operations. The order is that of
-/// [`OperationLatencies::intervals`](super::OperationLatencies).
+/// [`OperationLatencies::intervals`](crate::core::OperationLatencies).
 pub(in crate::core) const OPERATIONS_WITH_INTERVAL: [Operation; 9] = [
     Operation::FloatRoot,
     Operation::FloatFlags,

@@ -1,6 +1,6 @@
 //! Kinds of execution units.
 
-/// A kind of execution unit. The first `UNITS` kinds are in the order of [`UnitsModel`](super::UnitsModel); their
+/// A kind of execution unit. The first `UNITS` kinds are in the order of [`UnitsModel`](crate::core::UnitsModel); their
 /// numbers index tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
