@@ -671,8 +671,7 @@ fn delays_of_functions_without_a_row_share_one() {
     assert!(names.iter().all(|name| *name == "(other functions)"), "{names:?}");
     let runs: u64 = functions.map(|stats| stats.delays.count + stats.unjoined_end_count).sum();
     assert!(runs > 0, "the stimulus sets timers");
-    let warning =
-        format!("{runs} runs of functions have their delays in the rows (other functions)");
+    let warning = format!("the delays of {runs} function runs are in the rows (other functions)");
     let is_stated = |stated: &String| stated.starts_with(&warning);
     assert!(sample.warnings.iter().any(is_stated), "{warning}: {:?}", sample.warnings);
 }

@@ -108,17 +108,22 @@ fn parse_range(range: &Table) -> Result<Values, String> {
     Ok(Values::Range { from, step, count })
 }
 
-/// A value of the specification as the text of an argument.
+/// A value of the specification as the text of an argument. A whole real number loses its point: `1.0` is `1`.
+///
+/// Fails for lists, tables, dates, numbers that are not finite, and texts that are too long or have a zero byte.
 pub(crate) fn value_text(value: &Value) -> Result<String, String> {
     let text = match value {
         Value::String(text) => text.clone(),
         Value::Integer(number) => number.to_string(),
         Value::Float(number) if number.is_finite() => number.to_string(),
         Value::Boolean(flag) => flag.to_string(),
-        _ => return Err(format!("{value:?} is neither a text, a number nor true or false")),
+        _ => {
+            let kind = value.type_str();
+            return Err(format!("{kind} is neither a text, a finite number, nor true or false"));
+        }
     };
     if text.len() > VALUE_BYTES_MAX || text.contains('\0') {
-        return Err(format!("a value has at most {VALUE_BYTES_MAX} bytes, and none is zero"));
+        return Err(format!("a value has at most {VALUE_BYTES_MAX} bytes, and no zero byte"));
     }
     Ok(text)
 }

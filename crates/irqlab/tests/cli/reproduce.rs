@@ -31,7 +31,7 @@ fn papers_and_models_are_named() {
         &["reproduce", "simos-1995", "-d", "1s"],
         "--duration does not apply to this paper",
     );
-    let names = "simos-1995 has r4400-1994, r10000-1996, next-1998, r4400-smp8";
+    let names = "its machines: r4400-1994, r10000-1996, next-1998, r4400-smp8";
     check_refused(&["reproduce", "simos-1995", "--models", "zen3"], names);
     check_refused(&["reproduce", "simos-1995", "--workload", "nosuch"], "no workload");
     check_refused(

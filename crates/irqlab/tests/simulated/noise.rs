@@ -180,8 +180,9 @@ fn a_loop_that_reaches_the_limit_leaves_the_other() {
     if !can_simulate(&workspace) {
         return;
     }
-    // Before its warm-up, fwq runs 24 quanta and more to measure how much work a quantum is.
-    let line = "noise -q --json --on sim --loop detour,fwq --quantum 50ms --repetitions 4 --guest-limit 1s";
+    // The loop detour is done after 0.4 s. A quantum of fwq alone lasts as long as the limit.
+    let line =
+        "noise -q --json --on sim --loop detour,fwq --quantum 1s -d 400ms --guest-limit 1s";
     let ended = workspace.run(&line.split_whitespace().collect::<Vec<_>>());
     ended.assert_code(124).assert_says("(--guest-limit)");
     let run = ended.json();

@@ -18,7 +18,7 @@ const HOST_FACTS: [&str; 7] = [
 ];
 
 /// Settings that differ between any two runs, or are measured. `conditions` and `on_host` also hold measured values.
-const NOT_COMPARED: [&str; 15] = [
+const NOT_COMPARED: [&str; 16] = [
     "out",
     "on_host",
     keys::COMMAND_LINE,
@@ -28,6 +28,7 @@ const NOT_COMPARED: [&str; 15] = [
     keys::MEASURED_WINDOW_NS,
     "window_start_monotonic_ns",
     "command_started_after_ns",
+    "smt_siblings",
     "clock_step_ns",
     "entry_latency_max_ns",
     "windows",

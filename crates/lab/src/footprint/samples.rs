@@ -41,7 +41,7 @@ impl Measured<Samples> {
         for (context, name) in samples.windows.names {
             // The kernels number their tasks on their own, so a number may have another name in each machine.
             let known = self.samples.windows.names.entry(context).or_insert_with(|| name.clone());
-            if *known != name {
+            if known.split(" or ").all(|one| one != name) {
                 *known = format!("{known} or {name}");
             }
         }

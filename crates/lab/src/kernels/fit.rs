@@ -347,7 +347,8 @@ fn unitless_kernel(host: &[KernelSample]) -> Result<Option<(&KernelSample, f64)>
     Ok((cycles < additions * 0.9).then_some((sample, cycles)))
 }
 
-/// The nearest value in a field's range, as text, and the end of a sentence that says so if it is another value.
+/// `value`, a whole number, limited to a field's range, as text. Also the end of a sentence that names the value if it is beyond
+/// the range; otherwise empty.
 pub(super) fn within((min, max): (i64, i64), value: f64) -> (String, String) {
     let nearest = (value as i64).clamp(min, max);
     let limited = if value as i64 == nearest {

@@ -180,12 +180,16 @@ pub fn rate_facts(root: &Root, cpu: u32) -> RateFacts {
     }
 }
 
+/// All CPUs of the core of `cpu`, `cpu` among them. `None` if the machine does not say.
+pub(super) fn smt_siblings(root: &Root, cpu: u32) -> Option<Vec<u32>> {
+    let list = |name| root.text(format!("{CPU_DIRECTORY}/cpu{cpu}/topology/{name}"));
+    let mut lists = ["core_cpus_list", "thread_siblings_list"].into_iter().filter_map(list);
+    lists.find_map(|list| parse_cpu_list(&list).ok())
+}
+
 /// The position of a CPU, and its governor.
 fn cpu_topology(root: &Root, cpu: u32) -> CpuTopology {
     let directory = format!("{CPU_DIRECTORY}/cpu{cpu}");
-    let siblings = ["core_cpus_list", "thread_siblings_list"]
-        .into_iter()
-        .find_map(|name| parse_cpu_list(&root.text(format!("{directory}/topology/{name}"))?).ok());
     let node = root
         .names(&directory)
         .and_then(|names| names.iter().find_map(|name| name.strip_prefix("node")?.parse().ok()));
@@ -194,7 +198,7 @@ fn cpu_topology(root: &Root, cpu: u32) -> CpuTopology {
         package: root.number(format!("{directory}/topology/physical_package_id")),
         core: root.number(format!("{directory}/topology/core_id")),
         node,
-        smt_siblings: siblings,
+        smt_siblings: smt_siblings(root, cpu),
         governor: root.word(format!("{directory}/cpufreq/scaling_governor")),
     }
 }

@@ -1,5 +1,7 @@
-//! Steal time from `/proc/stat`, and memory from `/proc/meminfo`. `noise` and the measurement of kernels report the
+//! Times of CPUs from `/proc/stat`, steal time among them, and memory from `/proc/meminfo`. `noise` and the measurement of kernels report the
 //! time that the hypervisor took.
+
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
@@ -73,20 +75,84 @@ pub fn steal_facts(root: &Root) -> StealFacts {
     facts
 }
 
+/// Ticks of /proc/stat of a CPU since boot, or in a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct CpuTicks {
+    /// Programs, also nice ones, and guests of a hypervisor.
+    pub user: u64,
+    pub system: u64,
+    /// Interrupts and softirqs.
+    pub interrupts: u64,
+    /// Idle, also while tasks wait for a disk.
+    pub idle: u64,
+    /// The hypervisor ran something else.
+    pub steal: u64,
+}
+
+impl CpuTicks {
+    /// Ticks of all kinds together: the time during which the CPU was online.
+    pub fn all(self) -> u64 {
+        [self.idle, self.steal].into_iter().fold(self.busy(), u64::saturating_add)
+    }
+
+    /// Ticks in which the CPU executed something.
+    pub fn busy(self) -> u64 {
+        self.user.saturating_add(self.system).saturating_add(self.interrupts)
+    }
+
+    /// The ticks since `before`, an earlier reading of the same CPU.
+    pub fn since(self, before: CpuTicks) -> CpuTicks {
+        CpuTicks {
+            user: self.user.saturating_sub(before.user),
+            system: self.system.saturating_sub(before.system),
+            interrupts: self.interrupts.saturating_sub(before.interrupts),
+            idle: self.idle.saturating_sub(before.idle),
+            steal: self.steal.saturating_sub(before.steal),
+        }
+    }
+
+    /// `part` as a share of all ticks, 0 to 1. `None` without ticks.
+    pub fn ratio(self, part: u64) -> Option<f64> {
+        ratio(part, self.all())
+    }
+}
+
+/// Reads the ticks of each CPU; empty without /proc/stat.
+pub(super) fn cpu_ticks(root: &Root) -> BTreeMap<u32, CpuTicks> {
+    parse_ticks(&root.text_up_to("proc/stat", STAT_BYTES_MAX).unwrap_or_default()).collect()
+}
+
 /// Parses the `cpuN` lines of /proc/stat. Their columns are user, nice, system, idle, iowait, irq, softirq, steal, and
 /// two guest columns, which user and nice already include.
-fn parse_stat(text: &str) -> Vec<CpuSteal> {
+fn parse_ticks(text: &str) -> impl Iterator<Item = (u32, CpuTicks)> + '_ {
     let parse_line = |line: &str| {
         let mut fields = line.strip_prefix("cpu")?.split_ascii_whitespace();
         let cpu = fields.next()?.parse().ok()?;
         let ticks: Vec<u64> = fields.take(8).map_while(|field| field.parse().ok()).collect();
-        let steal_ticks = *ticks.get(7)?;
-        let all_ticks = ticks.iter().fold(0u64, |sum, count| sum.saturating_add(*count));
-        let steal_ratio = ratio(steal_ticks, all_ticks);
-        Some(CpuSteal { cpu, steal_ticks: Some(steal_ticks), all_ticks, steal_ratio })
+        let [user, nice, system, idle, io_wait, irq, softirq, steal] = ticks[..] else {
+            return None;
+        };
+        let ticks = CpuTicks {
+            user: user.saturating_add(nice),
+            system,
+            interrupts: irq.saturating_add(softirq),
+            idle: idle.saturating_add(io_wait),
+            steal,
+        };
+        Some((cpu, ticks))
     };
     // The first line is the sum over all CPUs: `cpu  1 2 3`.
-    text.lines().filter(|line| !line.starts_with("cpu ")).filter_map(parse_line).collect()
+    text.lines().filter(|line| !line.starts_with("cpu ")).filter_map(parse_line)
+}
+
+fn parse_stat(text: &str) -> Vec<CpuSteal> {
+    let steal = |(cpu, ticks): (u32, CpuTicks)| CpuSteal {
+        cpu,
+        steal_ticks: Some(ticks.steal),
+        all_ticks: ticks.all(),
+        steal_ratio: ticks.ratio(ticks.steal),
+    };
+    parse_ticks(text).map(steal).collect()
 }
 
 /// Memory of the machine.

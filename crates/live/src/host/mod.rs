@@ -32,6 +32,7 @@ mod rights;
 mod root;
 mod run_block;
 mod smi;
+mod smt;
 mod tracepoints;
 
 use serde::Serialize;
@@ -71,6 +72,7 @@ pub use root::Root;
 pub(crate) use root::plant;
 pub use run_block::run_host_block;
 pub use smi::smi_count;
+pub use smt::SmtWatch;
 pub use tracepoints::{BtfFacts, Tracepoint, X86_VECTORS, needed_tracepoints, tracepoint_facts};
 
 /// All facts about the machine.

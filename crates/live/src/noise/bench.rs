@@ -36,8 +36,8 @@ use crate::clock::{
 use crate::companion::Companion;
 use crate::footprint::tick::tick_ns;
 use crate::host::{
-    Root, available_memory, format_cpu_list, is_leaving, online_cpus, process_cpus, smi_count,
-    steal_facts,
+    Root, SmtWatch, available_memory, format_cpu_list, is_leaving, online_cpus, process_cpus,
+    smi_count, steal_facts,
 };
 use crate::marks::{MarkProbes, Scope};
 use crate::threads::{LockedMemory, affinity, cpu_set, lost_observer_cpus, shared_cpus_warning};
@@ -404,6 +404,7 @@ impl LiveNoise {
             let _ = sched_setaffinity(None, &cpu_set(&observer_cpus));
         }
         let throttling = ThrottlingWindow::open(&self.root);
+        let smt = SmtWatch::start(&self.root, &self.settings.cpus);
         let clock_before = ClockState::now(self.clock.hz);
         let (suspended_before_ns, counter_before) = (suspended_ns(), Reading::now());
         let wall_before = WallReading::now();
@@ -422,6 +423,7 @@ impl LiveNoise {
             .or_else(|| disagreement(self.clock.hz, window_hz?));
         let mut sample = self.sample(looping, runners, joins, &clocks, (&before, &after))?;
         throttling.report(&self.root, &mut sample.facts, &mut sample.warnings);
+        smt.describe(&mut sample.facts, &mut sample.warnings);
         sample.unmeasured.splice(..0, unmeasured);
         sample.warnings.extend(lost_observer_cpus);
         sample.warnings.extend(stopped_clock.map(|reason| {

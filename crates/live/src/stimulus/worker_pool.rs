@@ -145,7 +145,7 @@ impl WorkerPool {
         self.alarm.as_fd()
     }
 
-    /// Starts a thread, pinned to `cpu` unless it is `None`. `body` must call [`Worker::ready`]
+    /// Starts a thread, pinned to `cpu` unless it is `None`. `body` must call [`Worker::report_ready`]
     /// once, and return when [`Worker::is_stopped`] is true.
     pub fn spawn<F>(&mut self, role: &str, cpu: Option<u32>, body: F) -> Result<(), WorkerError>
     where

@@ -31,7 +31,9 @@ use super::thread_class::{check_policy, refused_deadline};
 use crate::clock::{KernelClock, WallReading, monotonic_ns};
 use crate::companion::Companion;
 use crate::host::diagnosis::setcap_line_for;
-use crate::host::{Root, available_memory, format_cpu_list, host_facts, is_leaving, process_cpus};
+use crate::host::{
+    Root, SmtWatch, available_memory, format_cpu_list, host_facts, is_leaving, process_cpus,
+};
 use crate::marks::{MarkProbes, Scope};
 use crate::ring::Record;
 use crate::threads::{LockedMemory, affinity, cpu_set, lost_observer_cpus, shared_cpus_warning};
@@ -272,6 +274,7 @@ impl LiveWakeup {
             let _ = sched_setaffinity(None, &cpu_set(&observer_cpus));
         }
         let throttling = ThrottlingWindow::open(&self.root);
+        let smt = SmtWatch::start(&self.root, &self.settings.cpus);
         let wall_before = WallReading::now();
         let interrupted_cpus = match &self.settings.disk {
             Some(disk) => disk.interrupted_cpus(&self.root, &self.settings.cpus),
@@ -359,6 +362,7 @@ impl LiveWakeup {
         sample.flight_record = watch.take_recorder(kernel_clock.from_process_ns(end_ns));
         sample.facts.insert("over_threshold".to_owned(), json!(watch.worst_length().is_some()));
         throttling.report(&self.root, &mut sample.facts, &mut sample.warnings);
+        smt.describe(&mut sample.facts, &mut sample.warnings);
         sample.warnings.extend(lost_observer_cpus);
         let others = probes.map(MarkProbes::other_senders).unwrap_or_default();
         sample.warnings.extend(others.since(others_before).warning());

@@ -44,7 +44,8 @@ pub struct MissedPeriods {
     period_ns: u64,
     /// The number of due times that had passed before a request to stop.
     counted: u64,
-    /// Due times that the thread skipped after a request to stop. Some may be beyond the end of the window.
+    /// The last gap that the thread noticed after a request to stop. It can begin before the end of the window, and end
+    /// after it.
     after_request: Option<DueGap>,
 }
 

@@ -142,7 +142,7 @@ struct TagFolds {
 }
 
 impl TagFolds {
-    /// `width` is at most 16.
+    /// `width` is 1 to 15: a tag needs one bit below it, the mark of a used entry.
     fn new(lengths: &[u32], width: u32) -> TagFolds {
         let lowest = 1 << (u16::BITS - width);
         let mut leaving_bits = [0; TABLES_MAX];

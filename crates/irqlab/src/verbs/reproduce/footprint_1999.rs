@@ -176,8 +176,13 @@ fn measure_part(args: &ReproduceArgs, part_of_model: &PartOfModel<'_>, stop: &St
     Ok(is_kept.then(|| (facts.host, bench.facts(), measured)))
 }
 
-/// Adds the description, the warnings and the tables of a part to `all`. The first columns of its tables name the model
-/// and the guest.
+/// The name of a part's table in the run. `None` if the run does not have the table.
+fn name_in_run(name_in_part: &str) -> Option<&'static str> {
+    TABLES.iter().find(|(part, _)| *part == name_in_part).map(|(_, run)| *run)
+}
+
+/// Adds a part's machine, warnings, early end, absences, and those of its tables that [`TABLES`] lists. The first columns
+/// of its tables name the model and the guest.
 fn add_part(
     name: &str,
     part: &GuestPart,
@@ -201,13 +206,13 @@ fn add_part(
     let run = assemble(&part.request.plan, RunContext::default(), facts, measured);
     for absence in run.absent {
         let what = format!("{label}: {}", absence.what);
-        all.absent.push(record::Absence { table: "series".to_owned(), what, ..absence });
+        let table = name_in_run(&absence.table).unwrap_or(&absence.table).to_owned();
+        all.absent.push(record::Absence { table, what, ..absence });
     }
     for mut table in run.tables {
-        let name_in_run = TABLES.iter().find(|(name_in_part, _)| *name_in_part == table.name);
-        let Some((_, name_in_run)) = name_in_run else { continue };
+        let Some(name_in_run) = name_in_run(&table.name) else { continue };
         let guest = key_cell("guest", "Guest that measured the row.", part.name);
-        (*name_in_run).clone_into(&mut table.name);
+        table.name = name_in_run.to_owned();
         all.add_rows(&[model_cell(name), guest], table);
     }
 }

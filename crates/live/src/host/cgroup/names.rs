@@ -23,8 +23,8 @@ pub struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// The hierarchy of version 2, unless version 1 has the controller cpu or memory. `None` if the kernel has no control
-    /// groups.
+    /// The hierarchy of version 2, unless version 1 has the controller cpu or memory. `None` if the kernel
+    /// has neither.
     #[must_use]
     pub fn of_this_machine(root: &Root) -> Option<Hierarchy> {
         let groups = root.text("proc/self/cgroup")?;

@@ -199,7 +199,8 @@ impl AnnotationCounters {
         }
     }
 
-    /// Returns whether the current hit is recorded individually, and counts it if so.
+    /// Returns whether the current list of values is recorded individually, and counts it if so. A hit has a list for each
+    /// action that records.
     fn takes_log_entry(&mut self) -> bool {
         let is_logged = self.log && self.logged < LOGGED_HITS_MAX;
         self.logged += u64::from(is_logged);

@@ -115,7 +115,7 @@ fn unfitted_note(panels: &[Panel]) -> Option<String> {
     let is_mixed = panels.iter().any(is_fitted) && !panels.iter().all(is_fitted);
     is_mixed.then(|| {
         format!(
-            "The model is fitted to load {FITTED_LOAD}: lines under other loads join the points."
+            "The model is fitted to load {FITTED_LOAD}: under other loads, lines join the points, which are moved sideways a little."
         )
     })
 }

@@ -111,7 +111,7 @@ pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     open.finish(&assemble(args, open.started(), host, facts, all, tables), &[])
 }
 
-/// Refuses a window with more wake-ups than the guest's response holds.
+/// Refuses a window in which a thread has no wake-up, or more wake-ups than the guest's response holds for a CPU.
 fn check_window(duration_ns: u64, period_ns: u64) -> Result<(), Usage> {
     let wakeups_max = RECORDS_MAX as u64 / PARTS_OF_A_WAKEUP;
     match duration_ns / period_ns.max(1) {
