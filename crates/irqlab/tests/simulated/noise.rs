@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::{Place, can_simulate, check_longest, names, rows};
+use crate::support::{Place, absence, can_simulate, check_longest, names, rows};
 use serde_json::Value as Json;
 
 fn measured(workspace: &Place, arguments: &[&str]) -> Json {
@@ -181,8 +181,7 @@ fn a_loop_that_reaches_the_limit_leaves_the_other() {
         return;
     }
     // The loop detour is done after 0.4 s. A quantum of fwq alone lasts as long as the limit.
-    let line =
-        "noise -q --json --on sim --loop detour,fwq --quantum 1s -d 400ms --guest-limit 1s";
+    let line = "noise -q --json --on sim --loop detour,fwq --quantum 1s -d 400ms --guest-limit 1s";
     let ended = workspace.run(&line.split_whitespace().collect::<Vec<_>>());
     ended.assert_code(124).assert_says("(--guest-limit)");
     let run = ended.json();
@@ -190,6 +189,8 @@ fn a_loop_that_reaches_the_limit_leaves_the_other() {
     assert!(uint(cpu_row(&run, "noise", 0), "window_ns") > 0);
     assert!(rows(&run, "fwq").is_empty(), "{run}");
     assert_eq!(run["warnings"][0], "missing, because the run ended early: loop fwq");
+    let reason = absence(&run, "the cost of the tick to a program");
+    assert_eq!(reason, Some("no window of the loop fwq was measured"), "{run}");
 }
 
 #[test]

@@ -183,6 +183,10 @@ pub fn tick(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
         let absence = Absence::new(TABLE, subject, reason).with_remedy(Some("--loop fwq"));
         return (table(Vec::new()), vec![absence]);
     }
+    if fwq().all(|sample| sample.cpus.is_empty()) {
+        let reason = "no window of the loop fwq was measured";
+        return (table(Vec::new()), vec![Absence::new(TABLE, subject, reason)]);
+    }
     if fwq().all(|sample| sample.traced.is_none()) {
         let reason = "the times of the tick are unknown: the loop fwq ran without probes";
         return (table(Vec::new()), vec![Absence::new(TABLE, subject, reason)]);
@@ -390,6 +394,9 @@ mod tests {
         let (table, absent) = tick(&[]);
         assert!(table.rows().is_empty() && absent[0].reason == "the loop fwq did not run");
         let (_, absent) = tick(&[sample(Vec::new())]);
+        assert_eq!(absent[0].reason, "no window of the loop fwq was measured");
+        let quanta = LoopResult::Quanta(Box::default());
+        let (_, absent) = tick(&[sample(vec![CpuNoise::new(1, 0, 2_000_000_000, quanta)])]);
         assert!(absent[0].reason.contains("without probes"), "{absent:?}");
     }
 }
