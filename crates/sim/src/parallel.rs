@@ -35,8 +35,8 @@ impl Jobs {
         Jobs::within(requested.min(machines), memory_mib, available_mib)
     }
 
-    /// Like [`Jobs::choose`], for machines that take unequal times. By default, up to twice as many machines as CPUs run at the
-    /// same time. They share the CPUs, so no CPU becomes idle while the longest machine still runs.
+    /// Like [`Jobs::choose`], for machines of which some take much longer than others. By default, up to two machines for each CPU
+    /// run at the same time. They share the CPUs, so all CPUs stay busy until the longest machine runs alone.
     #[must_use]
     pub fn choose_for_unequal(
         requested: Option<NonZeroU32>,

@@ -166,8 +166,8 @@ enum NoiseVerb {
 const REPETITIONS: u64 = 1000;
 /// The rule that ends a loop's window early, with a model.
 const UNTIL: StopRule = StopRule::Interval { half_ppm: 50_000 };
-/// Number of quanta and time after which the windows of `fwq` and `ftq` end by default at level `ooo`, the later of the two: 25
-/// ticks of a kernel with 250 ticks a second. Level `ooo` needs half a second of the host for each millisecond of these loops.
+/// At level `ooo`, the windows of `fwq` and `ftq` end by default after this number of quanta, but not before this time: 25 ticks of
+/// a kernel with 250 ticks a second. A millisecond of these loops takes half a second of the host.
 const QUANTA_WINDOW: (u64, Duration) = (REPETITIONS, Duration::from_millis(100));
 /// The loops begin at most this long after the window opened and their warm-up, on the guest's clock, for each CPU of the
 /// machine: threads start one after the other, and the detour loop measures its iteration.

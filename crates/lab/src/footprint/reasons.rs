@@ -95,8 +95,8 @@ pub(super) fn reason_rounds_without_lines(
     Some(format!("displaced lines are from the other rounds: {flat}"))
 }
 
-/// The reason for a row in which many interrupts were too short to be detected: its accepted repetitions show only the
-/// longer interrupts. `None` if few were too short.
+/// A reason if many interrupts of a row were too short to be detected: its accepted repetitions show only the longer ones.
+/// `None` if few were too short.
 pub(super) fn reason_short_interrupts(series: &Series) -> Option<String> {
     let unseen = verdict_count(series, Verdict::Unseen);
     let all = unseen + accepted_count(&series.treatment);

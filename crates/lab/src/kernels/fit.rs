@@ -632,8 +632,8 @@ pub struct FirstTlb {
     pub method: String,
 }
 
-/// Where the first level of the data TLB ends. Ignores chases whose cycles are too uncertain. `None` if all certain chases
-/// are as fast.
+/// Where the first level of the data TLB ends. Ignores chases whose cycles are too uncertain. `None` if no other chase
+/// is slower than the first.
 #[must_use]
 pub fn first_tlb(host: &[KernelSample]) -> Option<FirstTlb> {
     let mut chases: Vec<(u32, f64, &str)> = host

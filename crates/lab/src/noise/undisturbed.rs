@@ -1,12 +1,12 @@
-//! What the quanta and slots of a loop say about the loop without interference: whether the shortest quantum, or the slot
-//! with the most work, is undisturbed.
+//! Finds out whether the shortest quantum of a loop, or the slot with the most work, is free of interference. Only then do they
+//! show how the loop runs undisturbed.
 //!
 //! Goal: the slowdown and the lost work of a loop are relative to the loop without interference.
 //! Problem: on a busy CPU, and with quanta longer than the period of the tick, something interrupts every quantum. The
 //! shortest quantum and the slot with the most work then contain interference, too.
-//! Rule: the kernel's events, or the simulator, show which quanta are undisturbed. Without them, the shortest quantum is
-//! undisturbed if it takes the time for which the loop was calibrated, and the slot with the most work if it has the units
-//! of work for which the loop was calibrated. Otherwise the figures are bounds.
+//! Rule: the kernel's events, or the simulator, show which quanta are undisturbed. Without them, the calibration decides: the
+//! shortest quantum is undisturbed if it takes the calibrated time, and the slot with the most work if it has the calibrated
+//! units. Otherwise the figures are bounds.
 
 use super::work::{Block, Fixed, PARTS_PER_SLOT, Shortest, Slots};
 use crate::cpu_warnings::CpuWarning;
@@ -80,8 +80,8 @@ impl Slots {
         !self.is_alone && self.work_max as f64 > limit
     }
 
-    /// The work of a slot without interference, as far as it is known: the most work of a slot, and at least the work for
-    /// which the loop was calibrated.
+    /// The most work that a slot can have without interference: that of the best slot, and at least the calibrated
+    /// units.
     #[must_use]
     pub fn possible_work(&self) -> u64 {
         if self.is_alone { self.work_max } else { self.work_max.max(PARTS_PER_SLOT) }
@@ -98,8 +98,8 @@ pub(super) fn warnings_of_quanta(cpu: u32, fixed: &Fixed) -> Vec<CpuWarning> {
     warning_of_reference(cpu, fixed).into_iter().chain(changed_speed(cpu, fixed)).collect()
 }
 
-/// A warning if a quantum without interference is not known, or does not take the time for which the loop was calibrated.
-/// `None` if it does, and without quanta.
+/// A warning if the time of an undisturbed quantum is not known, or differs from the calibrated time. `None` if it equals that
+/// time, and without quanta.
 fn warning_of_reference(cpu: u32, fixed: &Fixed) -> Option<CpuWarning> {
     let (min_ns, calibrated_ns) = (fixed.min_ns()?, fixed.calibrated_ns);
     let differs = calibrated_ns.is_some_and(|calibrated_ns| differs(min_ns, calibrated_ns));

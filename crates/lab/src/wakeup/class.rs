@@ -79,8 +79,8 @@ impl Class {
     }
 }
 
-/// What delayed the thread in a part, in words: `softirq NET_RX`, `late timer (task make ran)`. A task that ran while the
-/// timer was late is no cause. `None` for a context or task without a name. `names`: see [`WakeupSample::names`].
+/// What delayed the thread in a part, in words: `softirq NET_RX`, `late timer (task make ran)`. A task that runs while the
+/// timer is late is no cause. `None` for a context or task without a name. `names`: see [`WakeupSample::names`].
 ///
 /// [`WakeupSample::names`]: super::WakeupSample::names
 #[must_use]

@@ -58,8 +58,8 @@ fn from_parts(size_bytes: u64, ways: u64, line_bytes: u32) -> Result<Geometry, S
     Ok(Geometry { size_bytes, line_bytes, ways })
 }
 
-/// The geometry of a level of `cpu`: the user's, else the machine's. The thread must run on `cpu`, because TLBs are those of
-/// the running CPU.
+/// The geometry of a level of `cpu`: the user's, else the machine's. The thread must run on `cpu`, because the
+/// processor describes the TLBs of the CPU that asks.
 ///
 /// Fails if the user gives none and the machine reports none.
 pub fn geometry(

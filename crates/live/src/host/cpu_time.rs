@@ -95,7 +95,7 @@ impl CpuTicks {
         [self.idle, self.steal].into_iter().fold(self.busy(), u64::saturating_add)
     }
 
-    /// Ticks in which the CPU executed something.
+    /// Ticks of programs, the kernel, interrupts and softirqs.
     pub fn busy(self) -> u64 {
         self.user.saturating_add(self.system).saturating_add(self.interrupts)
     }

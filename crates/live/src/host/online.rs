@@ -37,7 +37,7 @@ const LEAVE_TIME: Duration = Duration::from_millis(300);
 /// Time between two readings of the list.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The online CPUs of a simulated machine: those that a request has, or all without a request (`None`).
+/// The online CPUs of a simulated machine: the requested ones, or all of them if `requested` is `None`.
 ///
 /// Fails if the machine has not all of them, or does not say which CPUs it has.
 pub fn guest_cpus(root: &Root, requested: Option<&[u32]>) -> Result<Vec<u32>, BenchError> {

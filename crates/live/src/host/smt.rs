@@ -61,8 +61,8 @@ impl<'a> SmtWatch<'a> {
     }
 }
 
-/// A hardware thread with the shares of the window in which it executed programs, the kernel, and interrupts with softirqs.
-/// Null: not known.
+/// A hardware thread with its shares of the window: time in programs, in the kernel, and in interrupts and softirqs. Null if
+/// they are not known.
 fn described(sibling: u32, spent: Option<CpuTicks>) -> Value {
     let ratio = |part: fn(CpuTicks) -> u64| spent.and_then(|ticks| ticks.ratio(part(ticks)));
     json!({

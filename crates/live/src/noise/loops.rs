@@ -170,8 +170,8 @@ impl LoopConfig {
     }
 }
 
-/// The mean iteration of a trial without the gaps in `ring`, cycles, rounded up. Empties the ring. `None` if each iteration
-/// had a gap.
+/// The mean iteration of a trial without the gaps in `ring`, cycles, rounded up. Empties the ring. `None` if no
+/// iteration is without a gap.
 fn mean_iteration_cycles(trial: &LoopConfig, outcome: &LoopOutcome, ring: &Ring) -> Option<u64> {
     let (mut other_cycles, mut gap_count) = (outcome.recording_cycles, 0);
     ring.drain(|[start, end, loop_cycles]| {
@@ -263,8 +263,8 @@ fn ftq(config: &LoopConfig, worker: &mut Worker, iterations: u64, ring: &Ring) -
     }
 }
 
-/// Longest run of the body in its calibration, cycles: a run that interrupts mostly leave alone. In a simulated machine,
-/// whose counter counts ns, it is as long as a quantum of 100 us.
+/// Longest run of the body in its calibration, cycles: short enough that most runs have no interrupt. In a simulated machine,
+/// whose counter counts ns, that is 100 us.
 const CALIBRATION_CYCLES: u64 = 100_000;
 
 /// Number of the body's iterations that take `cycles` when nothing interrupts them; at least 1.

@@ -145,8 +145,8 @@ impl ServiceProbes {
         self.set_windows(&self.cpus, edge)
     }
 
-    /// Opens or closes the windows of these CPUs: runs the program `gate` on each of them. Returns the CPUs on which this
-    /// failed, with the error; offline CPUs are among them.
+    /// Opens or closes the windows of these CPUs: runs the program `gate` on each of them. Returns the CPUs on which it
+    /// fails, such as offline ones, with the error.
     ///
     /// This thread leaves each CPU first, if it may: then the gate runs in an interrupt from another CPU, with interrupts
     /// off. On the CPU itself it would run with interrupts on. Restores this thread's affinity at the end.

@@ -141,8 +141,8 @@ impl Transport<'_> {
         command
     }
 
-    /// Adds the user's configuration file (`-F`), and the options of ssh's ControlMaster, by which all sessions with a host
-    /// share a connection. Without [`Transport::socket`], each session has a connection of its own. `index`: the host's
+    /// Adds the user's configuration file (`-F`), and the options of ssh's ControlMaster: all sessions with a host share a
+    /// connection. Without [`Transport::socket`], each session has a connection of its own. `index`: the host's
     /// position in the list.
     fn add_config_and_control_socket(&self, command: &mut Command, index: usize) {
         if let Some(config) = self.ssh_config {

@@ -143,8 +143,7 @@ fn kubernetes_text(args: &KubernetesArgs) -> anyhow::Result<String> {
     kubernetes_manifest(&sweep, &path, &args.resources.resources(), &job).map_err(usage)
 }
 
-/// The absolute path of the sweep, because a job may start in another directory. A path that cannot be resolved stays as
-/// it is.
+/// The absolute path of the sweep, because a job may start in another directory. Keeps a path that cannot be resolved.
 fn path_text(path: &Path) -> String {
     path.canonicalize().unwrap_or_else(|_| path.to_owned()).display().to_string()
 }

@@ -58,7 +58,7 @@ impl Row {
         rate_hz * (self.cost.direct.mean + self.cost.indirect.mean) / 1e9
     }
 
-    /// Share of the CPU that ticks cost. `None` if their rate is unknown, or the costs are those of other timers, too.
+    /// Share of the CPU that ticks cost. `None` if their rate is unknown, or other timers are in the costs.
     fn tick_cpu_ratio(&self) -> Option<f64> {
         let rate_hz = self.tick_rate_hz().filter(|_| !self.has_other_timers());
         rate_hz.map(|rate_hz| self.cpu_ratio(rate_hz))
@@ -221,7 +221,7 @@ pub fn tick(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
 }
 
 impl ContextName {
-    /// Whether the context is the interrupt of the local timer, in which the tick runs and timers of programs expire.
+    /// Whether the context is the interrupt of the local timer: the tick, or the expiry of other timers.
     #[must_use]
     pub fn is_local_timer(&self) -> bool {
         matches!(self, ContextName::Context(context) if context.name == LOCAL_TIMER)
@@ -232,8 +232,8 @@ impl ContextName {
     }
 }
 
-/// Whether one interrupt of the local timer, with the softirqs that followed it, alone interrupted a quantum in which these
-/// contexts started.
+/// Whether one interrupt of the local timer and its softirqs alone interrupted a quantum. `entered`: the contexts that started in
+/// the quantum.
 fn is_of_one_timer(entered: &[u32], names: &[ContextName]) -> bool {
     let name = |number: &u32| names.get(*number as usize);
     match entered {

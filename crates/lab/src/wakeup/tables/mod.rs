@@ -80,7 +80,7 @@ fn all_rows() -> TableDisplay {
     TableDisplay { rows_max: Some(ROWS_MAX), ..TableDisplay::default() }
 }
 
-/// Display hints of a table of which a terminal shows no row: only pictures and programs use it.
+/// Display hints of a table for pictures and programs: a terminal shows no row of it.
 pub(super) fn no_rows() -> TableDisplay {
     TableDisplay { rows_max: Some(0), ..TableDisplay::default() }
 }

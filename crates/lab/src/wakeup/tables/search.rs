@@ -131,7 +131,7 @@ fn largest_function<'a>(
     innermost.or_else(|| self_times.into_iter().max_by_key(|(_, ns)| *ns))
 }
 
-/// Whether the row is of a function, and not of a rest.
+/// Whether the row has the time of one function: not of all other functions, and not of what was not recorded.
 fn is_function(row: &FunctionTime) -> bool {
     ![OTHER_FUNCTIONS, NOT_RECORDED].contains(&row.function.as_str())
 }

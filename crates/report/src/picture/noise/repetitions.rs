@@ -28,7 +28,7 @@ struct Quantum {
     kind: Option<usize>,
 }
 
-/// The quanta of a CPU without interference, as far as they are known.
+/// How long a quantum of a CPU takes without interference: the duration with which pictures compare.
 #[derive(Clone, Copy, Debug)]
 struct Reference {
     /// Duration of the shortest quantum, ns.
@@ -139,8 +139,8 @@ fn note_on_disturbed(references: &BTreeMap<String, Reference>) -> Option<String>
         .then(|| format!("CPU {cpus}: also the shortest quantum has interference; {compared}."))
 }
 
-/// The quantum of a row. `None` if its start or duration is absent. `compared_ns`: the duration of a quantum without
-/// interference on the row's CPU, as far as it is known.
+/// The quantum of a row. `None` if its start or duration is absent. `compared_ns`: the duration with which the picture
+/// compares, see [`Reference`].
 fn quantum(row: &Row<'_>, compared_ns: f64, causes: &Causes) -> Option<Quantum> {
     let (start_ns, duration_ns) = (row.number("start_ns")?, row.number("duration_ns")?);
     let cause = name_in(row, "largest_name");
